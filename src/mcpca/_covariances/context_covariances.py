@@ -16,7 +16,7 @@ import numpy as np
 from .._data import context_sums
 from .._data.annotations import take_annotations
 from .._data.contexts import Contexts
-from .._data.scatter import add_centred, add_outer, keeps_digits
+from .._data.scatter import OUTER_ROWS, add_centred, add_outer, keeps_digits
 from .._utils.parallel import each, n_workers
 from .._utils.printing import Shown, contexts_in_words
 from .._utils.progress import reporting
@@ -33,6 +33,10 @@ _COPY_SHARE = 8
 _LEAST_COPY_NUMBERS = 2**16
 # Contexts per worker from which on threads take whole contexts each.
 _CONTEXTS_PER_WORKER = 8
+# Numbers of covariances, half a megabyte, that are centred and divided together: several small ones, or one. A
+# temporary of that size for each worker is to be small beside the stack.
+_CACHED_NUMBERS = 2**16
+_CACHED_SHARE = 64
 # Progress is reported after each of so many pieces.
 _PROGRESS_PIECES = 20
 
@@ -140,13 +144,22 @@ def second_moments_about(contexts: Contexts, means: Sequence[Array], report: Rep
 
 def _second_moment(contexts: Contexts, i: int, mean: Array) -> Array:
     """Return the moment (p, p) of context i about ``mean``, for dense rows in memory."""
-    moment = np.empty((contexts.n_features, contexts.n_features), dtype=contexts.dtype)
+    p = contexts.n_features
+    moment = np.empty((p, p), dtype=contexts.dtype)
     with np.errstate(invalid="ignore", over="ignore"):  # NaN and infinite values are looked for below
         row_mean = _mean(contexts, i)
     # A NaN or infinite entry shows in the mean of its feature. A sum that overflows does too; it passes this check.
     if not np.isfinite(row_mean).all():
         contexts.check_finite(i)
-    _scatter(contexts, i, row_mean, moment, None)
+    n = int(contexts.n_samples[i])
+    X = _in_place(contexts, i)
+    if X is not None:
+        np.matmul(X.T, X, out=moment)
+    squares = np.diagonal(moment)
+    if X is not None and keeps_digits(squares, squares - n * row_mean**2):
+        add_outer(moment, -n, row_mean)
+    else:
+        _centred(contexts, i, row_mean, moment, None)
     moment /= contexts.n_samples[i]
     # sum (x - mean)(x - mean)^T / n = sum (x - u)(x - u)^T / n + (u - mean)(u - mean)^T: cross terms vanish about u.
     add_outer(moment, 1, row_mean - mean)
@@ -196,15 +209,17 @@ def _in_memory(contexts: Contexts, report: Report, divisors: Array | None) -> tu
     available = n_workers()
     workers = available if k >= _CONTEXTS_PER_WORKER * available else 1
 
+    # Contexts that are finished together, while their covariances are in the cache.
+    step = max(1, min(_CACHED_NUMBERS, S.size // _CACHED_SHARE) // (p * p))
+
     # Each call writes to means and S of its own contexts only, so that threads need no lock.
     def fill(indices: Array) -> None:
         work = None if in_place else _work(contexts, workers)
+        first = int(indices[0])
+        stop = int(indices[-1]) + 1
         with np.errstate(invalid="ignore", over="ignore"):  # NaN and infinite values are looked for below
-            for i in indices.tolist():
-                means[i] = _mean(contexts, i)
-                _scatter(contexts, i, means[i], S[i], work)
-                if divisors is not None:
-                    S[i] /= divisors[i]
+            for i in range(first, stop, step):
+                _fill(contexts, range(i, min(i + step, stop)), means, S, divisors, work)
 
     # No sum crosses contexts, so pieces can be taken by any thread, in any order.
     pieces = np.array_split(np.arange(k), min(k, _PROGRESS_PIECES))
@@ -240,28 +255,76 @@ def _mean(contexts: Contexts, i: int) -> Array:
     # A slice of the source is a view, so that all its rows can be taken at once; an index array gathers a copy.
     step = n if isinstance(contexts.rows[i], slice) else _step(contexts)
     parts = (contexts.block_rows(i, j, min(j + step, n)) for j in range(0, n, step))
+    return np.asarray(sum(_sums(x) for x in parts) / n)
+
+
+def _sums(X: Array) -> Array:
+    """Return the sums of columns (p,) in float64."""
     # In float64 a product with ones is the faster sum; float32 is summed in float64.
-    sums = (np.ones(len(x)) @ x if x.dtype == np.float64 else x.sum(axis=0, dtype=np.float64) for x in parts)
-    return np.asarray(sum(sums) / n)
+    return np.asarray(np.ones(len(X)) @ X if X.dtype == np.float64 else X.sum(axis=0, dtype=np.float64))
 
 
-def _scatter(contexts: Contexts, i: int, mean: Array, out: Array, work: Array | None) -> None:
+def _fill(contexts: Contexts, part: range, means: Array, S: Array, divisors: Array | None, work: Array | None) -> None:
+    """Write means and divided scatters of the contexts in ``part``, consecutive ones, to ``means`` and ``S``.
+
+    ``X^T X / d - (n / d) mean mean^T``, d the divisor, without a copy of the rows, where that leaves 12 digits; rows of
+    other contexts are centred. Only the products are made one context after the other.
+    """
+    from_products = np.zeros(len(part), dtype=bool)
+    for j, i in enumerate(part):
+        X = _in_place(contexts, i)
+        if X is None:
+            means[i] = _mean(contexts, i)
+            continue
+        from_products[j] = True
+        # Before the product, which then finds the rows in the cache.
+        means[i] = _sums(X) / len(X)
+        # Straight into the stack: no p x p temporary for each context. NumPy computes one half and copies it.
+        np.matmul(X.T, X, out=S[i])
+    block = slice(part.start, part.stop)
+    n = contexts.n_samples[block, None].astype(np.float64)
+    d = np.ones_like(n) if divisors is None else divisors[block, None]
+    squares = np.where(from_products[:, None], np.einsum("kpp->kp", S[block]), 0)
+    # Decided by the diagonals that are about to be left, before S is changed.
+    safe = from_products & keeps_digits(squares, squares - n * means[block] ** 2)
+    roots = means[block] * np.sqrt(n / d)
+    if safe.all():
+        _less_outer(S[block], roots, None if divisors is None else 1 / d)
+        return
+    for j, i in enumerate(part):
+        if safe[j]:
+            _less_outer(S[i : i + 1], roots[j : j + 1], None if divisors is None else 1 / d[j : j + 1])
+            continue
+        _centred(contexts, i, means[i], S[i], work)
+        if divisors is not None:
+            S[i] /= divisors[i]
+
+
+def _less_outer(S: Array, x: Array, factors: Array | None) -> None:
+    """Multiply each of the matrices S (k, p, p) by its factor (k, 1), and subtract ``x x^T``, x its row of x (k, p)."""
+    if factors is not None:
+        S *= factors[:, :, None]
+    # As many rows at a time as ``add_outer`` takes: no temporary of a large matrix.
+    for i in range(0, S.shape[1], OUTER_ROWS):
+        rows = slice(i, i + OUTER_ROWS)
+        S[:, rows] -= x[:, rows, None] * x[:, None, :]
+
+
+def _in_place(contexts: Contexts, i: int) -> Array | None:
+    """Return the rows of context i if that takes no copy, and squares of them have digits to lose; else None."""
+    source = contexts.sources[i]
+    # Only rows that are a slice of a dense source are read without a copy.
+    if not isinstance(contexts.rows[i], slice) or source.sparse or source.dtype != np.float64:
+        return None
+    return np.asarray(source.gather(contexts.rows[i]))
+
+
+def _centred(contexts: Contexts, i: int, mean: Array, out: Array, work: Array | None) -> None:
     """Write ``(X_i - mean)^T (X_i - mean)`` to ``out`` (p, p), for the mean of these very rows.
 
-    ``X^T X - n mean mean^T``, without a copy of the rows, where that leaves 12 digits; otherwise rows are centred
-    before they are squared, ``work`` at a time.
+    Rows are centred before they are squared, ``work`` at a time.
     """
     n = int(contexts.n_samples[i])
-    # Only rows that are a slice of the source are read without a copy, and only float64 has digits to lose.
-    if isinstance(contexts.rows[i], slice) and contexts.sources[i].dtype == np.float64:
-        X = contexts.block_rows(i, 0, n)
-        # Straight into the stack: no p x p temporary for each context.
-        np.matmul(X.T, X, out=out)
-        squares = np.diagonal(out)
-        # Decided by the diagonal that is about to be left, before ``out`` is changed.
-        if keeps_digits(squares, squares - n * mean**2):
-            add_outer(out, -n, mean)
-            return
     # In the precision of the rows, so that centring does not make a float64 copy of float32 rows. The sums of the
     # centred rows, ``shift``, say how far this rounded mean is off.
     mean = mean.astype(contexts.dtype)

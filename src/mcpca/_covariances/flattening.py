@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from .._utils.parallel import each, n_workers
 from .._utils.types import Array
 from .array_memory import HOST, ArrayMemory, context_chunks
 from .interface import Basis
@@ -26,6 +27,13 @@ _GRAM_LIMIT = 1e-5
 _SMALL = 200
 _SPARE = 10
 _MAX_SWEEPS = 12
+# Covariances from this to its inverse, also parts of them that are smaller by all digits, are in the range of float32.
+_LEAST_SINGLE = 1e-28
+# Numbers of covariances from which on threads of our own are worth starting for a product with them.
+_WORTHWHILE_NUMBERS = 2**20
+# Up to so many features the Gram matrix is a sum over pieces of so many numbers, 4 MB, in threads of our own.
+_THIN = 200
+_PIECE_NUMBERS = 2**19
 EXACT = 1e-12  # residual, as a share of the r-th eigenvalue, that counts as none
 
 
@@ -45,7 +53,9 @@ def flattening_basis(S: Any, q: int, r: int, memory: ArrayMemory = HOST, tol: fl
         # Either way the iteration sees only products with G. Without G each costs 2 k products of p x p with the block
         # instead of one, which few contexts make up for by not forming G in O(k p^3).
         if k <= _VERY_FEW:
-            top = subspace_iteration(lambda Q: _squared_times(S, Q, memory), p, q, r, tol)
+            # Single precision takes half the time, and has digits enough for the first products.
+            rough = _in_single_precision(S) if memory is HOST else None
+            top = subspace_iteration(lambda Q: _squared_times(S, Q, memory), p, q, r, tol, rough)
         else:
             gram = _gram(S, memory)
             top = subspace_iteration(lambda Q: memory.receive(gram @ memory.send(Q)), p, q, r, tol)
@@ -95,6 +105,12 @@ def _gram(S: Any, memory: ArrayMemory) -> Any:
     if memory.flattens_without_copy(S):
         # A view of the whole stack: one product, and no sum of p x p matrices over chunks.
         F = _rows(S, slice(0, k), memory)
+        if p <= _THIN and F.size > 4 * _PIECE_NUMBERS:
+            # Of a thin F the threads of BLAS, which share out columns, have too few. Pieces do not depend on their
+            # number.
+            step = _PIECE_NUMBERS // p
+            pieces = [F[i : i + step] for i in range(0, len(F), step)]
+            return sum(each(lambda rows: rows.T @ rows, pieces, n_workers()))
         return F.T @ F
     gram = memory.send(np.zeros((p, p)))
     for part in context_chunks(S, memory):
@@ -105,6 +121,8 @@ def _gram(S: Any, memory: ArrayMemory) -> Any:
 
 def _squared_times(S: Any, Q: Array, memory: ArrayMemory) -> Array:
     """Return ``sum_i S_i (S_i Q)`` in float64, on the host."""
+    if memory.flattens_without_copy(S):
+        return _in_pieces(S, lambda F: F.T @ (F @ Q))
     columns = memory.send(Q)
     total = memory.send(np.zeros(Q.shape))
     for part in context_chunks(S, memory):
@@ -113,14 +131,70 @@ def _squared_times(S: Any, Q: Array, memory: ArrayMemory) -> Array:
     return memory.receive(total)
 
 
+def _in_single_precision(S: Array) -> Callable[[Array], Array] | None:
+    """Return the function ``Q -> sum_i S_i (S_i Q)`` in float32, for S over its largest entry.
+
+    None where single precision does not reach that far, or all is 0.
+    """
+    # No entry of a covariance is larger than its largest variance.
+    largest = float(np.einsum("kpp->kp", S).max())
+    if not _LEAST_SINGLE < largest < 1 / _LEAST_SINGLE:
+        return None
+    factor = np.float32(1 / largest)
+
+    def times(Q: Array) -> Array:
+        columns = Q.astype(np.float32)
+
+        def squared(F: Array) -> Array:
+            rounded = F.astype(np.float32)
+            rounded *= factor
+            return rounded.T @ (rounded @ columns)
+
+        return _in_pieces(S, squared).astype(np.float64)
+
+    return times
+
+
+def _in_pieces(S: Array, call: Callable[[Array], Array]) -> Array:
+    """Return the sum of ``call`` over pieces of the rows of all covariances (k p, p), in two threads of our own.
+
+    Products with few columns are too thin for those of BLAS. Each thread adds up half of the pieces: with few contexts
+    more sums would take memory that counts beside the stack. A piece is at least a quarter of a covariance, since each
+    makes a result, or a chunk where that is larger.
+    """
+    p = S.shape[1]
+    F = S.reshape(-1, p)
+    step = max(HOST.chunk_numbers(S) // p, -(-p // 4))
+    pieces = [F[i : i + step] for i in range(0, len(F), step)]
+
+    def add_up(half: list[Array]) -> Array:
+        total = call(half[0])
+        for piece in half[1:]:
+            total += call(piece)
+        return total
+
+    middle = -(-len(pieces) // 2)
+    halves = [half for half in (pieces[:middle], pieces[middle:]) if half]
+    total, *other = each(add_up, halves, min(n_workers(), 2) if F.size > _WORTHWHILE_NUMBERS else 1)
+    for part in other:
+        total += part
+    return np.asarray(total)
+
+
 def subspace_iteration(
-    times: Callable[[Array], Array], p: int, q: int, r: int, tol: float = EXACT
+    times: Callable[[Array], Array],
+    p: int,
+    q: int,
+    r: int,
+    tol: float = EXACT,
+    rough: Callable[[Array], Array] | None = None,
 ) -> tuple[Array, Array] | None:
     """Return the top ``q`` eigenvalues and eigenvectors, largest first, of the positive semi-definite G in ``times``.
 
     The block has q columns and a few more, so the top r converge at the rate of eigenvalue q over eigenvalue r, and
     their residuals certify them; what lies between r and q is a good subspace and no more, which is all that a core
-    needs. None when a dozen sweeps did not certify the first r.
+    needs. None when a dozen sweeps did not certify the first r. ``rough`` is a cheaper product, in single precision and
+    up to a factor, which the first steps make do with.
 
     ``_linalg.eigenbasis.top_eigenvectors`` solves the same problem for products that are passes over the rows: it keeps
     all blocks, to need as few products as possible. Here a product is a matrix product in memory, and what Lanczos
@@ -129,10 +203,15 @@ def subspace_iteration(
     """
     # The seed is fixed, so that the same covariances always give the same basis. A random start has a part along every
     # eigenvector; the first product already damps those of small eigenvalues.
-    Z = times(np.random.default_rng(0).standard_normal((p, q + _SPARE)))
-    for _ in range(_MAX_SWEEPS):
+    first = rough or times
+    Z = first(np.random.default_rng(0).standard_normal((p, q + _SPARE)))
+    if rough is not None:
+        # A sweep without a look at residuals, which single precision would not certify.
+        for _ in range(2):
+            Z = rough(np.linalg.qr(Z)[0])
+    for sweep in range(_MAX_SWEEPS):
         # Two products a sweep, orthogonalised in between, since columns would otherwise all turn to the first vector.
-        Z = times(np.linalg.qr(Z)[0])
+        Z = (times if sweep else first)(np.linalg.qr(Z)[0])
         Q = np.linalg.qr(Z)[0]
         Z = times(Q)
         # Rayleigh and Ritz: the best eigenvectors within the span of Q, and by G Q, which is known, their residuals.

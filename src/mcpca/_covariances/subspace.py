@@ -19,7 +19,9 @@ from functools import cached_property
 import numpy as np
 
 from .._utils.types import Array
-from .interface import Covariances, project
+from .interface import Covariances
+from .packed import PackedSlices
+from .stack import each_congruence
 
 # Up to so many contexts the core has 3 r directions; beyond, 2 r more are shared out among the contexts.
 _FEW_CONTEXTS = 5
@@ -50,6 +52,8 @@ class Core:
     ``mixture`` (k, e) has orthonormal columns: slice l is that combination of contexts; None where e = k.
     ``whole`` (k, p, p) are the covariances themselves, where they are in memory and the tensor would be more than a
     quarter of them; else None.
+    ``packed`` are the slices of all contexts in the basis, at most an eighth of the covariances, where slices are
+    combinations of those of contexts and the covariances are in memory; else None.
     """
 
     make: Callable[[], Array]
@@ -61,6 +65,7 @@ class Core:
     residual: float = 0.0
     error: float | None = None
     whole: Array | None = None
+    packed: PackedSlices | None = None
 
     @cached_property
     def tensor(self) -> Array:
@@ -88,7 +93,7 @@ class Core:
 
         # ``replace`` makes a new object without the cached tensor; ``make`` cuts it from ours, which is projected once
         # for all ranks. The singular values stay complete: they are the scree plot of the data, whatever the rank.
-        return replace(self, make=make, basis=narrow, directions=narrow, whole=whole)
+        return replace(self, make=make, basis=narrow, directions=narrow, whole=whole, packed=None)
 
     def lift(self, C: Array) -> Array:
         """Take columns (q, m) in coordinates of the basis back to features (p, m)."""
@@ -168,8 +173,11 @@ def compress(S: Covariances, r: int) -> Core:
         # Without a basis all p directions are the model's, and not only the first r.
         n_signal = p if basis is None else r
         # Mixed at once and not on demand: the mixture (k, e), which solvers need beside the basis, comes with it.
-        tensor, mixture = mix_contexts(S, np.eye(p) if basis is None else basis, n_signal, r + _SPARE_SLICES)
-        return Core(lambda: tensor, basis, U, sigma, k, mixture, residual, error)
+        packed = PackedSlices.of(S, np.eye(p) if basis is None else basis)
+        tensor, mixture = mix_contexts(packed, n_signal, r + _SPARE_SLICES)
+        # Without a basis the covariances themselves are no dearer; products by passes are remembered where they are.
+        kept = packed if basis is not None and S.array_or_none() is not None else None
+        return Core(lambda: tensor, basis, U, sigma, k, mixture, residual, error, packed=kept)
     whole = S.array_or_none() if _is_wide(q, p) else None
     return Core(lambda: slices(S, basis), basis, U, sigma, k, None, residual, error, whole)
 
@@ -190,45 +198,29 @@ def _is_wide(q: int, p: int) -> bool:
 
 def slices(S: Covariances, basis: Array | None) -> Array:
     """Return ``U^T S_i U`` (k, q, q), or the covariances themselves where ``basis`` is None."""
-    return S.whole() if basis is None else project(S, basis)
+    if basis is None:
+        return S.whole()
+    out = np.empty((S.n_contexts, basis.shape[1], basis.shape[1]))
+    each_congruence(S, basis, out.__setitem__)
+    return out
 
 
-def mix_contexts(S: Covariances, U: Array, r: int, e: int) -> tuple[Array, Array]:
-    """Return ``e`` combinations (e, q, q) of the ``U^T S_i U``, and their orthonormal coefficients (k, e).
+def mix_contexts(packed: PackedSlices, r: int, e: int) -> tuple[Array, Array]:
+    """Return ``e`` combinations (e, q, q) of slices ``U^T S_i U``, and their orthonormal coefficients (k, e).
 
     In the model the variance along u_l is ``sum_j b_ij (u_l . a_j)^2``: already the variances along r directions span
     the columns of B, and some covariances between directions are added as a reserve. One step of subspace iteration on
     all entries of the first r directions then averages noise out. No random number is involved, and permuting contexts
-    permutes the answer. Symmetric matrices are held as the half that is not known from the other, off-diagonal entries
-    times sqrt(2): memory O(k q^2 / 2), cost O(k q^2 e) beside the products.
+    permutes the answer. Cost O(k q^2 e), memory O(q^2 e) beside the slices.
     """
-    q = U.shape[1]
-    # packed (k, q (q + 1) / 2), root and places (q (q + 1) / 2,), Q (k, e), tensor (e, q, q).
-    rows, columns = np.triu_indices(q)
-    # With sqrt(2) off the diagonal the inner product of packed halves is that of the whole matrices.
-    root = np.where(rows == columns, 1.0, np.sqrt(2))
-    # Positions of the upper half in a flattened q x q matrix.
-    places = rows * q + columns
-    packed = np.empty((S.n_contexts, len(places)))
-    filled = 0
-    for part in S.congruences(U):
-        halves = np.take(part.reshape(len(part), -1), places, axis=1)
-        np.multiply(halves, root, out=packed[filled : filled + len(part)])
-        filled += len(part)
-    # The largest absolute entry by two reductions: ``np.abs`` would be another array of this size. tiny for zeros only.
-    scale = max(float(packed.max()), -float(packed.min()), np.finfo(float).tiny)
-    packed /= scale  # squares of large numbers would overflow
+    halves = packed.halves
+    rows, columns = np.triu_indices(packed.q)
     # The first e columns by distance from the diagonal: variances, then covariances of neighbours.
     # In the upper half rows <= columns, so columns < r says that both directions are among the first r.
     among_top = np.flatnonzero(columns < r)
     first = among_top[np.argsort((columns - rows)[among_top], kind="stable")[:e]]
     # One step of subspace iteration, Q <- qr(P P^T Q), with P the packed entries of the first r directions only.
-    pull = packed.T @ np.linalg.qr(packed[:, first])[0]
+    pull = halves.T @ np.linalg.qr(halves[:, first])[0]
     pull[columns >= r] = 0
-    Q = np.linalg.qr(packed @ pull)[0]
-    # Back to entries of matrices: without the sqrt(2) off the diagonal, and at the size of the data.
-    mixed = (Q.T @ packed) * (scale / root)
-    tensor = np.empty((Q.shape[1], q, q))
-    tensor[:, rows, columns] = mixed
-    tensor[:, columns, rows] = mixed
-    return tensor, Q
+    Q = np.linalg.qr(halves @ pull)[0]
+    return packed.unpacked(Q.T @ halves), Q

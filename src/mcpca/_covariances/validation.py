@@ -32,8 +32,11 @@ _FACTOR_CHUNK_SHARE = 16
 _UNSPLIT_COLUMNS = 128
 _NARROWEST_BLOCK = 48
 _BLOCKS = 12
-# Contexts for each worker from which on large matrices are factored side by side.
-_CONTEXTS_PER_WORKER = 16
+# Contexts for each worker from which on they are factored side by side: half a copy for each is then a fifth of the
+# stack at most.
+_CONTEXTS_PER_WORKER = 2.5
+# Operations k p^3 below which starting threads costs more than they gain.
+_WORTHWHILE_OPERATIONS = 10**8
 
 
 def check_covariances(S: Any, name: str = "S") -> Array:
@@ -151,14 +154,12 @@ def _check_definite(S: Array, scale: Array, eps: float, name: str) -> None:
     eigenvalues, which are computed for the message only.
     """
     k, p, _ = S.shape
-    # Many large contexts: side by side in threads, each with a copy and its factor. Few of them: one after the other by
-    # the threads of BLAS, in blocks, with half a copy. Small ones: several in one call.
-    available = n_workers() if p > _UNSPLIT_COLUMNS else 1
+    # Side by side in threads, each with half a copy of its context: blocks are too narrow for the threads of BLAS. One
+    # after the other where contexts are so few that the copies would count. Small ones are factored several in a call.
+    available = n_workers() if k * p**3 > _WORTHWHILE_OPERATIONS else 1
     workers = available if k >= _CONTEXTS_PER_WORKER * available else 1
-    step = 1
-    if workers == 1:
-        step = max(1, min(_FACTOR_CHUNK_NUMBERS, S.size // _FACTOR_CHUNK_SHARE) // (p * p))
-    width = p if workers > 1 or p <= _UNSPLIT_COLUMNS else max(_NARROWEST_BLOCK, p // _BLOCKS)
+    step = max(1, min(_FACTOR_CHUNK_NUMBERS, S.size // (_FACTOR_CHUNK_SHARE * workers)) // (p * p))
+    width = p if p <= _UNSPLIT_COLUMNS else max(_NARROWEST_BLOCK, p // _BLOCKS)
     # A covariance of zeros is positive semi-definite; any positive shift gives it a factor.
     shift = np.where(scale > 0, NEGATIVE_ULPS * eps * p * scale, 1)
     failed: list[slice] = []

@@ -27,13 +27,16 @@ from .._utils.types import Array
 # before to squares after, 12 of 16 digits are left. Larger means fewer digits, smaller more passes over the rows.
 SAFE_RATIO = 1e-12 / np.finfo(np.float64).eps
 # Rows of an outer product that are formed at a time: with p x p at once the temporary would be as large as a result.
-_OUTER_ROWS = 128
+OUTER_ROWS = 128
 
 
-def keeps_digits(squares: Array, centred_squares: Array) -> bool:
-    """Whether 12 digits are left of every feature: ``sum x^2`` (p,) before and after the mean was taken off."""
+def keeps_digits(squares: Array, centred_squares: Array) -> Any:
+    """Whether 12 digits are left of every feature: ``sum x^2`` (p,) before and after the mean was taken off.
+
+    Of several contexts, (k, p), one answer for each.
+    """
     # A product, so that nothing is divided by 0: a feature of zeros passes, and one that is constant elsewhere fails.
-    return bool((squares <= SAFE_RATIO * centred_squares).all())
+    return (squares <= SAFE_RATIO * centred_squares).all(axis=-1)
 
 
 def dense_pieces(X: Any, step: int) -> Iterator[Array]:
@@ -64,5 +67,5 @@ def add_centred(
 
 def add_outer(out: Array, factor: float, x: Array) -> None:
     """Add ``factor x x^T`` to ``out`` (p, p), some rows at a time."""
-    for i in range(0, len(x), _OUTER_ROWS):
-        out[i : i + _OUTER_ROWS] += np.outer(factor * x[i : i + _OUTER_ROWS], x)
+    for i in range(0, len(x), OUTER_ROWS):
+        out[i : i + OUTER_ROWS] += np.outer(factor * x[i : i + OUTER_ROWS], x)

@@ -25,6 +25,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from .._covariances.device_validation import check_stack
 from .._covariances.interface import Covariances
+from .._covariances.packed import InCore
 from .._covariances.scaling import stack_in_range
 from .._covariances.stack import as_stack
 from .._covariances.subspace import Core, compress, numerical_rank
@@ -278,7 +279,11 @@ def decompose_checked(
         warn(result.message, ConvergenceWarning)
     # From here on S itself: weights decide which A is found, but loadings and facets describe the data.
     report("loadings", 0, 1)
-    loadings = loadings_of_fit(S, result, noise, freedom, names, with_measures)
+    within = None
+    # With weights the slices of the core are those of the weighted covariances, and say nothing of the data.
+    if core.packed is not None and result.coordinates is not None and S_weighted is S:
+        within = InCore(core.packed, result.coordinates)
+    loadings = loadings_of_fit(S, result, noise, freedom, names, with_measures, within)
     report("loadings", 1, 1)
     if loadings.measures is not None:
         _warn_of_large_error(loadings.measures.facets, r)

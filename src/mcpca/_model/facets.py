@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._covariances.interface import Covariances
+from .._covariances.packed import InCore
 from .._covariances.scaling import stack_in_range
-from .._covariances.stack import CovarianceStack
+from .._covariances.stack import CovarianceStack, each_congruence
 from .._covariances.validation import check_covariances
 from .._utils.arguments import FINITE, check_unmasked
 from .._utils.array_api import to_host
@@ -179,21 +180,26 @@ class ScoreMoments(NamedTuple):
     likelihood_losses: Array
 
 
-def score_moments(S: Covariances, A: Array, *, keep: bool = False) -> ScoreMoments:
+def score_moments(S: Covariances, A: Array, *, keep: bool = False, within: InCore | None = None) -> ScoreMoments:
     """Return the moments from ``A^T S_i A``, a chunk of contexts at a time; memory O(p r) on top for a stack.
 
-    With ``keep`` also the covariances of the scores, O(k r^2).
+    With ``keep`` also the covariances of the scores, O(k r^2). ``within`` are the covariances in the span of A, where
+    they are known: O(k r^3) in place of O(k p^2 r).
     """
     A = A.astype(np.float64)
     # A^+ = (A^T A)^-1 A^T, so the covariance of the scores is N (A^T S_i A) N. A pseudoinverse, because users may
     # measure components that are (nearly) dependent.
     N = np.linalg.pinv(A.T @ A, hermitian=True)
-    # Each ``cross`` is (k', r, r), some of the contexts.
-    covariances: list[Array] = []
-    chunks = [_moments_of_chunk(cross, N, covariances if keep else None) for cross in S.congruences(A)]
-    variances, inside, *score_columns = (np.concatenate(column) for column in zip(*chunks, strict=True))
-    scores = np.concatenate(covariances) if keep else None
-    return ScoreMoments(variances, inside, scores, S.squared_norms(), S.norm_errors(), *score_columns)
+    if within is None:
+        # Each ``cross`` is (k', r, r), some of the contexts.
+        chunks = each_congruence(S, A, lambda _, cross: (*_along(cross, N), *_of_scores(_scores(cross, N), keep)))
+        variances, inside, *of_scores = (np.concatenate(column) for column in zip(*chunks, strict=True))
+    else:
+        variances, inside = within.variances_along(), within.inner_products(N)
+        of_scores_by_chunk = within.each_congruence(lambda _, C: _of_scores(C, keep), N)
+        of_scores = [np.concatenate(column) for column in zip(*of_scores_by_chunk, strict=True)]
+    *score_columns, scores = of_scores
+    return ScoreMoments(variances, inside, scores if keep else None, S.squared_norms(), S.norm_errors(), *score_columns)
 
 
 def complete(moments: ScoreMoments, A: Array, B: Array) -> Facets:
@@ -217,20 +223,28 @@ def complete(moments: ScoreMoments, A: Array, B: Array) -> Facets:
     )
 
 
-def _moments_of_chunk(cross: Array, N: Array, kept: list[Array] | None) -> tuple[Array, ...]:
-    """Return the five moments that come from ``cross``, the ``A^T S_i A`` (k, r, r) of some contexts.
-
-    They are the variances along A (k, r), the variance in its span, and the off-diagonals, correlations and likelihood
-    losses of scores (k,). The covariances of the scores are appended to ``kept``, if that is a list.
-    """
-    k, r, _ = cross.shape
+def _along(cross: Array, N: Array) -> tuple[Array, Array]:
+    """Return the variances along A (k, r), and that in its span (k,), from ``cross``, the ``A^T S_i A`` (k, r, r)."""
     # A view of the diagonal would keep the whole chunk alive.
     variances = np.einsum("kjj->kj", cross).copy()
     # tr(A A^+ S_i) = tr(N A^T S_i A), as a product of vectors, since both are symmetric.
-    inside = cross.reshape(k, -1) @ N.ravel()
-    # C_i = N cross_i N = A^+ S_i A^+T, as two products of (k r, r) by (r, r): matmul of k small matrices is slower.
+    return variances, cross.reshape(len(cross), -1) @ N.ravel()
+
+
+def _scores(cross: Array, N: Array) -> Array:
+    """Return ``N cross_i N = A^+ S_i A^+T`` (k, r, r), the covariances of the scores."""
+    k, r, _ = cross.shape
+    # Two products of (k r, r) by (r, r): matmul of k small matrices is slower.
     half = (np.ascontiguousarray(cross.transpose(1, 0, 2)).reshape(r, -1).T @ N).reshape(k, r, r)
-    C = (half.transpose(0, 2, 1).reshape(-1, r) @ N).reshape(k, r, r)
+    return (half.transpose(0, 2, 1).reshape(-1, r) @ N).reshape(k, r, r)
+
+
+def _of_scores(C: Array, keep: bool) -> tuple[Array, ...]:
+    """Return off-diagonals, correlations and likelihood losses (k,) of covariances of scores C (k, r, r), and C.
+
+    C is written to on the way, and comes last; with ``keep`` False, none of it.
+    """
+    r = C.shape[1]
     diagonal = np.einsum("kjj->kj", C)  # a view: what is written here is written into C
     score_variances = np.maximum(diagonal, 0)
 
@@ -251,11 +265,11 @@ def _moments_of_chunk(cross: Array, N: Array, kept: list[Array] | None) -> tuple
     losses = np.log(diagonal).sum(axis=1) - logdet
     # exp(-loss) is the determinant of a correlation matrix: of a singular one, rounding leaves about eps and not 0.
     singular = ~all_vary | (sign <= 0) | (losses > -np.log(np.finfo(float).eps))
-    if kept is not None:
-        diagonal[:] = score_variances
-        kept.append(C)
     # Hadamard's inequality makes a loss >= 0; rounding may not.
-    return variances, inside, offdiagonals, correlations, np.where(singular, np.inf, np.maximum(losses, 0))
+    losses = np.where(singular, np.inf, np.maximum(losses, 0))
+    if keep:
+        diagonal[:] = score_variances
+    return offdiagonals, correlations, losses, C if keep else C[:0].copy()
 
 
 def _log_determinants(scores: Array) -> tuple[Array, Array]:

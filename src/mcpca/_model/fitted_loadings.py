@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._covariances.interface import Covariances
+from .._covariances.packed import InCore
 from .._covariances.subspace import orthonormal
 from .._linalg.canonical import canonical_order
 from .._solvers import SolverResult
@@ -67,16 +68,23 @@ def loadings_of_fit(
     freedom: Array,
     names: Sequence[Any] | None,
     with_measures: bool,
+    within: InCore | None = None,
 ) -> FittedLoadings:
-    """Fit loadings, unless the solver has its own, beside noise of a ``kind``; bring them to the canonical order."""
+    """Fit loadings, unless the solver has its own, beside noise of a ``kind``; bring them to the canonical order.
+
+    ``within`` are the covariances in the span of the components, where they are known from the core.
+    """
     A = result.components
     # The likelihood has loadings of its own: without measures no further pass over the covariances is needed.
     if result.loadings is not None and not with_measures:
         A, B, _ = canonical_order(A, result.loadings)
         return FittedLoadings(A, B, result.noise, None)
     # a_j^T S_i a_j (k, r) is the right-hand side of least squares, and the diagonal of the A^T S_i A behind the facets.
-    moments = score_moments(S, A, keep=kind in ("isotropic", "pooled")) if with_measures else None
-    along = S.variances_along(A) if moments is None else moments.variances
+    moments = score_moments(S, A, keep=kind in ("isotropic", "pooled"), within=within) if with_measures else None
+    if moments is not None:
+        along = moments.variances
+    else:
+        along = S.variances_along(A) if within is None else within.variances_along()
     noise = result.noise
     if result.loadings is not None:
         B = result.loadings

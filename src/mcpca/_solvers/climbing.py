@@ -160,10 +160,12 @@ def power_steps(T: Array, P: Array, a: Array, b: Array, tol: float) -> Peaks:
 
 
 def _images(T: Array, x: Array) -> Array:
-    """``T_i x_j`` as (m, e, q), in the precision of T."""
+    """``T_i x_j`` as (m, e, q), in the precision of x."""
     e, q, _ = T.shape
+    # Callers pass chunks, so that T may be larger than a copy of it in another precision should be.
+    F = T.astype(x.dtype, copy=False).reshape(e * q, q)
     # x F^T and not F x: the q numbers of an image then lie side by side, as the sums over contexts read them.
-    return np.asarray(x @ T.reshape(e * q, q).T).reshape(-1, e, q)
+    return np.asarray(x @ F.T).reshape(-1, e, q)
 
 
 def combine_images(T: Array, x: Array, b: Array) -> Array:
@@ -177,7 +179,7 @@ def combine_images(T: Array, x: Array, b: Array) -> Array:
 
 def weigh_images(T: Array, a: Array, w: Array) -> tuple[Array, Array]:
     """``b_ji = w_j^T T_i a_j`` (m, e), normalised, and ``sum_i b_ji T_i a_j`` (m, q): one pass over T for both."""
-    b = np.empty((len(a), len(T)), dtype=T.dtype)
+    b = np.empty((len(a), len(T)), dtype=a.dtype)
     y = np.zeros_like(a)
     for part in context_chunks(T):
         Ta = _images(T[part], a)

@@ -38,7 +38,8 @@ class SolverResult:
     is None if they are to follow from the components by non-negative least squares; ``noise`` is the variance that
     components leave: (k,) by context, (p,) by feature, (k, p) by both, or None for a solver without a model of it.
     ``gradient`` is the certificate of a solver that has one: how far from a stationary point it ended, in the units of
-    ``tol``.
+    ``tol``. ``coordinates`` (q, r) are the components in the basis of the whole core that the solver was given, where
+    they lie in its span; None where they do not, or it is not known.
     """
 
     components: Array
@@ -48,6 +49,7 @@ class SolverResult:
     loadings: Array | None = None
     noise: Array | None = None
     gradient: float | None = None
+    coordinates: Array | None = None
 
 
 Solve = Callable[[Covariances, Core, int, Settings], SolverResult]

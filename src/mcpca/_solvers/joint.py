@@ -12,7 +12,7 @@ depends neither on the order of deflation nor on the seed.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -106,8 +106,10 @@ def refine(T: Array, U: Array, W: Array, inner: Array | None = None) -> Joint | 
     return None
 
 
-def at_maxima(T: Array, P: Array, joint: Joint) -> bool:
+def at_maxima(T: Array, P: Array, joint: Joint, dtype: Any) -> bool:
     """Whether F (of the space with coefficients P, see ``mspm``) has a maximum of its own at every component.
+
+    Steps are taken in the precision ``dtype``.
 
     If not, the components are the axes that all contexts together share best, but not those that the power method
     would find one after the other. Power steps from all of them decide: they must settle, and near where they began.
@@ -115,9 +117,9 @@ def at_maxima(T: Array, P: Array, joint: Joint) -> bool:
     """
     # With little noise F has one maximum near each component (Proposition SI-5.7), and the answer is yes. With more, or
     # with loadings that are close to proportional, maxima may merge.
-    P = P.astype(T.dtype, copy=False)
-    a = joint.components.T.astype(T.dtype)
-    b = unit(joint.weights.T).astype(T.dtype)
+    P = P.astype(dtype, copy=False)
+    a = joint.components.T.astype(dtype)
+    b = unit(joint.weights.T).astype(dtype)
     # The power steps of ``climbing.power_steps``, from (a_j, d_j) of every component.
     w = combine_images(T, a, b) @ P @ P.T
     previous_step = 0.0

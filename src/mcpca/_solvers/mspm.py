@@ -29,7 +29,7 @@ this one start and one component at a time, as ``plain`` does:
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -97,7 +97,8 @@ def solve(S: Covariances, core: Core, r: int, settings: Settings) -> SolverResul
     # Without a basis the core has all features already; without ``joint`` there are no weights to remake components
     # from.
     if joint is None or part.basis is None or part.mixture is not None:
-        return replace(result, components=part.lift(result.components))
+        coordinates = result.components if part is core and part.basis is not None else None
+        return replace(result, components=part.lift(result.components), coordinates=coordinates)
     # a_j is sum_i d_ij T_i v_j in the core; with S_i in place of T_i it is seen in all features.
     A = S.combine(part.lift(joint.directions), joint.weights)
     return replace(result, components=A / np.linalg.norm(A, axis=0))
@@ -116,7 +117,7 @@ def _solve_core(core: Core, r: int, settings: Settings) -> tuple[SolverResult, J
     U, D = row_space(T, r, leading=core.basis is not None)
     inner = np.ascontiguousarray(congruence(T, U).transpose(1, 0, 2))
     # float32 takes half the time and has digits enough for _COARSE_TOL, unless some directions are too weak for it.
-    rounded = T.astype(np.float32) if D[-1] > _FLOAT32_SPREAD * D[0] else T
+    rounded = T.astype(_coarse_dtype(D), copy=False)
     space = _Space(T, U, D, inner, rounded)
     # Slices that are combinations of contexts add up to the sum of all contexts with these weights.
     total = np.ones(len(T)) if core.mixture is None else core.mixture.sum(axis=0)
@@ -145,6 +146,11 @@ def _solve_core(core: Core, r: int, settings: Settings) -> tuple[SolverResult, J
     else:
         message = f"A component had not settled to tol={tol:.1e} after max_iter={max_iter} steps; raise either."
     return SolverResult(C, n_iter, settled, message), None
+
+
+def _coarse_dtype(D: Array) -> Any:
+    """Return the precision in which maxima are found first, for singular values D (r,)."""
+    return np.float32 if D[-1] > _FLOAT32_SPREAD * D[0] else np.float64
 
 
 def row_space(T: Array, r: int, *, leading: bool = False) -> tuple[Array, Array]:
@@ -185,9 +191,14 @@ def _at_once(space: _Space, total: Array) -> Joint | None:
     if W is None:
         return None
     joint = refine(space.T, space.U, W, space.inner)
-    if joint is None or not at_maxima(space.rounded, space.U / space.D, joint):
+    if joint is None:
         return None
-    return joint
+    dtype = _coarse_dtype(space.D)
+    are_maxima = at_maxima(space.rounded, space.U / space.D, joint, dtype)
+    # Where F is nearly flat, steps in single precision may not settle although others would.
+    if not are_maxima and space.rounded.dtype != dtype:
+        are_maxima = at_maxima(space.rounded, space.U / space.D, joint, space.rounded.dtype)
+    return joint if are_maxima else None
 
 
 def _refined(space: _Space, C: Array) -> Joint | None:

@@ -1,0 +1,53 @@
+"""The basis of the flattening in pieces, in threads and from products in single precision: all the same vectors."""
+
+import numpy as np
+import pytest
+
+from mcpca._covariances import flattening
+from mcpca._covariances.stack import CovarianceStack
+from tests.twins import sampled_problem
+
+
+def by_svd(S, q):
+    U, sigma, _ = np.linalg.svd(np.concatenate(list(S), axis=1), full_matrices=False)
+    return U[:, :q], sigma[:q]
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-22, 1e22, 1e50])
+@pytest.mark.parametrize("k", [2, 3])
+def test_first_products_in_single_precision_cost_no_digit(rng, monkeypatch, k, scale):
+    """Few contexts: products with the covariances stand in for the Gram matrix, the first of them in float32."""
+    S = scale * sampled_problem(rng, k, 250, 6, 400, 0.1)[2]
+    rough = []
+    in_single = flattening._in_single_precision
+    monkeypatch.setattr(flattening, "_in_single_precision", lambda S: rough.append(1) or in_single(S))
+    vectors, sigma, residual = CovarianceStack(S).basis(18, 6)
+    U, expected = by_svd(S, 18)
+    assert rough
+    assert residual == 0
+    np.testing.assert_allclose(sigma[:6], expected[:6], rtol=1e-12)
+    np.testing.assert_allclose(np.abs((vectors * U).sum(axis=0))[:6], 1, rtol=1e-12)
+
+
+def test_covariances_of_zeros_have_a_basis():
+    vectors, sigma, _ = CovarianceStack(np.zeros((2, 250, 250))).basis(4, 2)
+    np.testing.assert_array_equal(sigma, 0)
+    np.testing.assert_allclose(vectors.T @ vectors, np.eye(4), atol=1e-12)
+
+
+@pytest.mark.parametrize("p", [60, 250])
+def test_pieces_and_threads_change_nothing_but_rounding(rng, monkeypatch, p):
+    """60 features: the Gram matrix is a sum over pieces; 250 in three contexts: products are."""
+    k = 40 if p == 60 else 3
+    S = sampled_problem(rng, k, p, 5, 300, 0.1)[2]
+    monkeypatch.setattr(flattening, "_PIECE_NUMBERS", 2**13)
+    monkeypatch.setattr(flattening, "_WORTHWHILE_NUMBERS", 0)
+    alone, *together = (
+        monkeypatch.setattr(flattening, "n_workers", lambda n=n: n) or CovarianceStack(S).basis(8, 5) for n in (1, 2, 3)
+    )
+    U, expected = by_svd(S, 5)
+    np.testing.assert_allclose(alone.singular_values[:5], expected, rtol=1e-12)
+    np.testing.assert_allclose(np.abs((alone.vectors[:, :5] * U).sum(axis=0)), 1, rtol=1e-12)
+    for other in together:
+        np.testing.assert_array_equal(other.vectors, alone.vectors)
+        np.testing.assert_array_equal(other.singular_values, alone.singular_values)
