@@ -1,0 +1,420 @@
+"""Rows that are prepared while they are read: the state that a fit finds, a ``Source`` of prepared rows, ``Contexts``.
+
+``fit_preprocess`` finds from raw contexts what the steps of a ``Preprocess`` take of the data, and returns it as a
+``FittedPreprocess``. ``preprocessed`` returns the same contexts with prepared rows, wherever they are: blocks of a
+source are prepared as they are read (``PreprocessedSource``), those on Dask as tasks load them (``dask_tasks.Place``).
+Nothing above knows of it, except that a model keeps the state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from .._utils.printing import Shown, counted
+from .._utils.progress import silent
+from .._utils.types import Array, Report
+from .._utils.user_warnings import warn
+from ..exceptions import NotCountsWarning
+from .alignment import are_positions
+from .blocks import SCAN_BYTES, RowBlock, check_block
+from .contexts import Contexts
+from .label_kinds import checked_names, labels_from_json, names_to_json
+from .labels import name_array
+from .preprocess import LOG1P, Preprocess, as_preprocess, function_name
+from .row_steps import (
+    as_floats,
+    by_function,
+    check_counts,
+    check_row_wise,
+    chosen_columns,
+    divided_columns,
+    examples_of_fractions,
+    fraction_of_fractions,
+    log1p_in_place,
+    row_totals,
+    stored_values,
+    times_rows,
+)
+from .size_factors import factors_of_sources
+
+T = TypeVar("T")
+
+# Rows that are looked at for whether they are counts, and by which a function is tried: 200, as for raw counts without
+# any preprocess.
+_ROWS_LOOKED_AT = 200
+_ROWS_TRIED = 64
+# Share of values that are no whole numbers from which on rows do not look like counts: a few may be corrected ones.
+_FRACTIONS = 0.01
+
+
+@dataclass(frozen=True, repr=False)
+class FittedPreprocess(Shown):
+    """What was done to the rows of a fit, with all that it took of them: the same is done to later rows.
+
+    Attributes
+    ----------
+    spec : Preprocess
+        The steps.
+    n_features_in : int
+        Features of the rows as they are given.
+    feature_names_in : ndarray (n_features_in,) or None
+        Their names, by which later rows are matched.
+    target_sum : float or None
+        The total that rows are brought to: given, or the median of all rows of the fit that are not empty.
+    columns : ndarray or None
+        Positions of the features that the model is of, in increasing order; None if it is of all.
+    scales : ndarray or None
+        What each feature of the model is divided by.
+    n_empty : int or None
+        Rows of the fit without any counts, which stay 0; None if totals of all rows were not needed.
+    """
+
+    spec: Preprocess
+    n_features_in: int
+    feature_names_in: Array | None = None
+    target_sum: float | None = None
+    columns: Array | None = None
+    scales: Array | None = None
+    n_empty: int | None = None
+
+    @property
+    def n_features_out(self) -> int:
+        """Number of features of prepared rows."""
+        return self.n_features_in if self.columns is None else len(self.columns)
+
+    @property
+    def feature_names_out(self) -> Array | None:
+        """Names of the features of prepared rows."""
+        names = self.feature_names_in
+        return names if names is None or self.columns is None else names[self.columns]
+
+    def with_function(self, function: Callable[[Any], Any]) -> FittedPreprocess:
+        """Return the same with this function: that of the fit, for a model from a file, which has only its name."""
+        if not callable(self.spec.kind):
+            raise ValueError(f"preprocess={self.spec.kind!r} is no function, and needs none.")
+        return replace(self, spec=replace(self.spec, kind=function).checked())
+
+    def dtype_of(self, source: Any) -> np.dtype[Any]:
+        """Return the precision of prepared rows of a source: that of its blocks, but float32 for counts in integers."""
+        stored = np.dtype(getattr(source, "stored_dtype", source.dtype))
+        return np.dtype(np.float32) if self.spec.takes_counts and stored.kind in "biu" else np.dtype(source.dtype)
+
+    def apply(
+        self,
+        block: RowBlock,
+        dtype: np.dtype[Any] | None = None,
+        *,
+        rows: int | Array = 0,
+        where: str = "X",
+        factors: Array | None = None,
+    ) -> Any:
+        """Return a block of prepared rows, which is a copy: ``y_cj = log(1 + T x_cj / n_c) / d_j`` for "log1p".
+
+        Parameters
+        ----------
+        block : ndarray or csr_array (n, n_features_in)
+            Raw rows, all of their features: totals are over these, though only some are returned.
+        dtype : dtype, optional
+            Precision of the result.
+        rows, where : int or ndarray (n,), str
+            The number of the first row, or of each, and what to call the matrix in errors.
+        factors : ndarray (n,), optional
+            What to divide rows by, where that is not their total.
+        """
+        X: Any = block
+        spec = self.spec
+        dtype = np.dtype(X.dtype) if dtype is None else dtype
+        if spec.takes_counts:
+            totals = row_totals(X)
+            check_counts(X, totals, rows, where)
+            if factors is None:
+                # Rows without counts are divided by 1, and stay 0.
+                factors = np.where(totals > 0, totals, 1.0) / self._target()
+            if self.columns is not None:
+                X = chosen_columns(X, self.columns)
+            X = log1p_in_place(times_rows(X, 1.0 / factors, dtype))
+        else:
+            if callable(spec.kind):
+                X = by_function(spec.kind, function_name(spec.kind), X, dtype, where)
+            if self.columns is not None:
+                X = chosen_columns(X, self.columns)
+            if X is block:
+                X = as_floats(X, dtype)
+        return X if self.scales is None else divided_columns(X, self.scales)
+
+    # Arrays by name in files, with the fields that they hold.
+    array_names = ("preprocess_columns", "preprocess_scales")
+
+    def to_state(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        """Return arrays by name, and the rest as JSON."""
+        held = zip(self.array_names, (self.columns, self.scales), strict=True)
+        header = {
+            "spec": self.spec.to_json(),
+            "n_features_in": self.n_features_in,
+            "feature_names_in": names_to_json(self.feature_names_in),
+            "target_sum": self.target_sum,
+            "n_empty": self.n_empty,
+        }
+        return {name: values for name, values in held if values is not None}, header
+
+    @classmethod
+    def from_state(cls, arrays: Mapping[str, Array], header: Mapping[str, Any]) -> FittedPreprocess:
+        """Return what ``to_state`` was called with; raise if it is not consistent."""
+        columns, scales = (arrays.get(name) for name in cls.array_names)
+        names = header["feature_names_in"]
+        p = int(header["n_features_in"])
+        if columns is not None and len(columns) and not (columns[0] >= 0 and columns[-1] < p and (np.diff(columns) > 0).all()):
+            raise ValueError(f"preprocess_columns are no increasing positions within 0 to {p - 1}")
+        if scales is not None and not (scales > 0).all():
+            raise ValueError("preprocess_scales has values that are not positive")
+        if names is not None and len(checked_names(names, "feature_names_in")) != p:
+            raise ValueError(f"it has {len(names)} names for {p} features of raw rows")
+        target = header.get("target_sum")
+        if target is not None and not 0 < float(target) < np.inf:
+            raise ValueError(f"target_sum is {str(target)[:40]!r}")
+        return cls(
+            Preprocess.from_json(header["spec"]),
+            p,
+            None if names is None else name_array(labels_from_json(names)).astype(object),
+            None if target is None else float(target),
+            columns,
+            scales,
+            None if header.get("n_empty") is None else int(header["n_empty"]),
+        )
+
+    def _target(self) -> float:
+        assert self.target_sum is not None
+        return self.target_sum
+
+    def _words(self) -> list[str]:
+        """Return what was done, a sentence each."""
+        spec = self.spec
+        done = []
+        if spec.kind == LOG1P:
+            by = f"brought to a total of {self.target_sum:,.6g}" if spec.divides_by_totals else "divided by size factors"
+            done.append(f"Rows were {by}, and their logarithms taken (log1p).")
+        elif callable(spec.kind):
+            done.append(f"Rows were prepared by the function {function_name(spec.kind)}.")
+        if self.columns is not None:
+            done.append(f"{len(self.columns):,} of {self.n_features_in:,} features were used.")
+        if self.scales is not None:
+            done.append("Features were divided by their standard deviations.")
+        if self.n_empty:
+            done.append(f"{counted(self.n_empty, 'row')} without counts stayed 0.")
+        return done or ["Rows were taken as they are."]
+
+
+class PreprocessedSource:
+    """Prepared rows of another source, made block by block as they are read. Memory: one block beside the raw one."""
+
+    def __init__(self, source: Any, fitted: FittedPreprocess, where: str, factors: Array | None = None) -> None:
+        self.raw = source
+        self._fitted = fitted
+        self._where = where
+        self._factors = factors
+        self.shape = int(source.shape[0]), fitted.n_features_out
+        self.dtype = fitted.dtype_of(source)
+        self.sparse = bool(source.sparse)
+        self.in_memory = bool(source.in_memory)
+        share = fitted.n_features_out / fitted.n_features_in
+        # Indices of sparse blocks stay what they are, so this is an upper bound of their bytes.
+        self.nbytes = int(source.nbytes * share * (1.0 if self.sparse else self.dtype.itemsize / source.dtype.itemsize))
+
+    def gather(self, rows: slice | Array) -> RowBlock:
+        """Return these rows in this order."""
+        block = self.raw.gather(rows)
+        numbers: Any = int(rows.indices(self.shape[0])[0]) if isinstance(rows, slice) else np.asarray(rows)
+        if isinstance(rows, slice) and rows.indices(self.shape[0])[2] != 1:
+            numbers = np.arange(*rows.indices(self.shape[0]))
+        return self._prepared(block, numbers, None if self._factors is None else self._factors[rows])
+
+    def scan(self, max_bytes: int) -> Iterator[tuple[int, RowBlock]]:
+        """Yield (number of the first row, block); ``max_bytes`` bounds what is read, with all features."""
+        for first, block in self.raw.scan(max_bytes):
+            n = block.shape[0]
+            yield first, self._prepared(block, first, None if self._factors is None else self._factors[first : first + n])
+
+    def _prepared(self, block: RowBlock, rows: int | Array, factors: Array | None) -> Any:
+        return self._fitted.apply(block, self.dtype, rows=rows, where=self._where, factors=factors)
+
+
+def preprocessed(contexts: Contexts, fitted: FittedPreprocess | None, X: Any = None) -> Contexts:
+    """Return the contexts with prepared rows, read through the steps of a fit; those that are prepared already as is.
+
+    ``X`` is what the user passed, to which size factors that are given belong.
+    """
+    if fitted is None or contexts.preprocess is not None:
+        return contexts
+    factors = factors_of_sources(fitted.spec, contexts, X)
+    if contexts.engine is not None:
+        engine, sources = contexts.engine.prepared(contexts.sources, fitted, factors)
+    else:
+        engine = None
+        wrapped: dict[int, Any] = {}  # contexts of a labelled matrix share one source
+        for source, numbers, where in zip(contexts.sources, factors, _wheres(contexts), strict=True):
+            if id(source) not in wrapped:
+                wrapped[id(source)] = PreprocessedSource(source, fitted, where, numbers)
+        sources = [wrapped[id(source)] for source in contexts.sources]
+    return replace(
+        contexts, sources=sources, engine=engine, feature_names=fitted.feature_names_out, preprocess=fitted
+    )
+
+
+def _wheres(contexts: Contexts) -> list[str]:
+    if len({id(source) for source in contexts.sources}) == 1:
+        return ["X"] * len(contexts.names)
+    return [f"X, context {name!r}," for name in contexts.names.tolist()]
+
+
+def prepared_source(source: Any, fitted: FittedPreprocess, X: Any = None) -> PreprocessedSource:
+    """Return prepared rows of one matrix that is not on Dask."""
+    contexts = Contexts(np.array([0]), False, None, [source], [slice(0, source.shape[0])], np.array(source.shape[:1]))
+    result: PreprocessedSource = preprocessed(contexts, fitted, X).sources[0]  # type: ignore[assignment]
+    return result
+
+
+def fit_and_preprocess(
+    preprocess: Any, contexts: Contexts, X: Any = None, report: Report = silent
+) -> Contexts:
+    """Return the contexts with rows prepared as the parameter ``preprocess`` says; None leaves them as they are."""
+    spec = as_preprocess(preprocess)
+    if spec is None or contexts.preprocess is not None:
+        return contexts
+    return preprocessed(contexts, fit_preprocess(spec, contexts, X, report), X)
+
+
+def refuse_on_device(preprocess: Any) -> None:
+    """Raise if rows on a device are to be prepared."""
+    spec = as_preprocess(preprocess)
+    if spec is not None:
+        raise ValueError(
+            f"preprocess={spec.kind_in_words()} with rows on a device: rows are prepared on the host. Pass them as NumPy "
+            "or SciPy arrays, or prepare them on the device and pass preprocess=None."
+        )
+
+
+def fit_preprocess(
+    spec: Preprocess, contexts: Contexts, X: Any = None, report: Report = silent
+) -> FittedPreprocess:
+    """Find what the steps take of raw rows.
+
+    Cost: a look at 200 rows; one pass for the median of totals unless ``target_sum`` is given, and one for scales.
+    Memory: a block, 8 bytes a row for totals, and some vectors of features.
+    """
+    # Columns called 0, 1, ... are positions, and no names by which later rows could be matched.
+    unnamed = contexts.feature_names is None or are_positions(contexts.feature_names.tolist())
+    names = None if unnamed else np.asarray(contexts.feature_names).astype(object)
+    fitted = FittedPreprocess(spec, contexts.n_features, names, target_sum=spec.target_sum)
+    first = first_block(contexts)
+    if spec.takes_counts:
+        _warn_unless_counts(first, spec)
+    elif callable(spec.kind):
+        check_block(first, 0, "X")
+        check_row_wise(spec.kind, function_name(spec.kind), first[:_ROWS_TRIED], "X")
+    if spec.divides_by_totals and spec.kind == LOG1P and spec.target_sum is None:
+        totals = np.concatenate(list(over_blocks(contexts, row_totals, report, "totals of rows")))
+        fitted = replace(fitted, target_sum=median_total(totals, contexts), n_empty=int((totals == 0).sum()))
+    if spec.scale:
+        fitted = replace(fitted, scales=_scales(preprocessed(contexts, fitted, X), report))
+    return fitted
+
+
+def median_total(totals: Array, contexts: Contexts) -> float:
+    """Return the median of the totals of rows that are not empty, as scanpy has it; raise if it is not a total."""
+    if not np.isfinite(totals).all() or totals.min(initial=0) < 0:
+        # Found again by the steps themselves, which say where.
+        for _ in over_blocks(contexts, lambda block: check_counts(block, row_totals(block), 0, "X")):
+            pass
+    positive = totals[totals > 0]
+    if not len(positive):
+        raise ValueError("X has no counts at all: every row is 0. Pass another matrix or layer.")
+    return float(np.median(positive))
+
+
+def over_blocks(
+    contexts: Contexts, function: Callable[[RowBlock], T], report: Report = silent, stage: str = "reading rows"
+) -> Iterator[T]:
+    """Yield what ``function`` makes of each block of rows, once for every row of the matrices, in their order.
+
+    Rows without a context are among them. On Dask it is one computation, whose results all come here: they should be
+    small. Cost: one pass over the rows.
+    """
+    if contexts.engine is not None:
+        yield from contexts.engine.each_block(function)
+        return
+    sources = list({id(source): source for source in contexts.sources}.values())
+    total = sum(source.shape[0] for source in sources)
+    done = 0
+    for source in sources:
+        for _, block in source.scan(SCAN_BYTES):
+            yield function(block)
+            done += block.shape[0]
+            report(stage, done, total)
+
+
+def first_block(contexts: Contexts) -> Any:
+    """Return the first rows of the first matrix, 200 at most."""
+    if contexts.engine is not None:
+        return next(iter(contexts.engine.each_block(_head, most=1)))
+    source = contexts.sources[0]
+    return source.gather(slice(0, min(_ROWS_LOOKED_AT, source.shape[0])))
+
+
+def _head(block: Any) -> Any:
+    return block[:_ROWS_LOOKED_AT]
+
+
+def _warn_unless_counts(block: Any, spec: Preprocess) -> None:
+    """Warn if values are no whole numbers: they may have been normalised before."""
+    share = fraction_of_fractions(block)
+    if share <= _FRACTIONS:
+        return
+    values = stored_values(block)
+    # Logarithms of counts are below 15, and normalised totals are alike.
+    totals = row_totals(block)
+    alike = len(totals) > 1 and totals.min() > 0 and np.ptp(totals) < 1e-3 * totals.max()
+    seems = "have been normalised" if alike else "are logarithms" if values.max() < 15 else "are corrected or scaled"
+    warn(
+        f"X does not look like raw counts: {share:.0%} of the values in its first {block.shape[0]} rows are no whole "
+        f"numbers ({examples_of_fractions(block)}), as though they {seems}. preprocess={spec.kind!r} is for counts: "
+        "pass these, or preprocess=None for rows that have been prepared.",
+        NotCountsWarning,
+    )
+
+
+def _scales(contexts: Contexts, report: Report) -> Array:
+    """Return the standard deviation (p,) of each feature over all rows, 1 where that is 0.
+
+    Means and sums of squares about them are merged block by block (Chan, Golub and LeVeque), in order.
+    """
+    n = 0
+    mean = np.zeros(contexts.n_features)
+    squares = np.zeros(contexts.n_features)
+    for m, block_mean, block_squares in over_blocks(contexts, _column_moments, report, "scales of features"):
+        if not m:
+            continue
+        delta = block_mean - mean
+        squares += block_squares + delta**2 * (n * m / (n + m))
+        mean += delta * (m / (n + m))
+        n += m
+    deviations = np.sqrt(squares / max(n - 1, 1))
+    # A feature without variation has rounding errors of its mean only.
+    constant = deviations <= 1e-7 * np.abs(mean)
+    return np.where(constant | (deviations == 0), 1.0, deviations)
+
+
+def _column_moments(block: Any) -> tuple[int, Array, Array]:
+    """Return the number of rows, the mean of each column, and its sum of squares about it, in float64."""
+    n, p = block.shape
+    if isinstance(block, np.ndarray):
+        mean = block.mean(axis=0, dtype=np.float64)
+        centred = block - mean
+        return n, mean, np.einsum("ij,ij->j", centred, centred)
+    sums = np.bincount(block.indices, weights=block.data, minlength=p)
+    squared = np.bincount(block.indices, weights=np.square(block.data, dtype=np.float64), minlength=p)
+    # Rows with an entry are few in a sparse column, so nothing is lost in the difference.
+    return n, sums / max(n, 1), np.maximum(squared - sums**2 / max(n, 1), 0)
