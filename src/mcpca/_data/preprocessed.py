@@ -249,6 +249,8 @@ def preprocessed(contexts: Contexts, fitted: FittedPreprocess | None, X: Any = N
     """
     if fitted is None or contexts.preprocess is not None:
         return contexts
+    if all(isinstance(source, PreprocessedSource) for source in contexts.sources):
+        return replace(contexts, feature_names=fitted.feature_names_out, preprocess=fitted)
     factors = factors_of_sources(fitted.spec, contexts, X)
     if contexts.engine is not None:
         engine, sources = contexts.engine.prepared(contexts.sources, fitted, factors)
@@ -278,13 +280,13 @@ def prepared_source(source: Any, fitted: FittedPreprocess, X: Any = None) -> Pre
 
 
 def fit_and_preprocess(
-    preprocess: Any, contexts: Contexts, X: Any = None, report: Report = silent
+    preprocess: Any, contexts: Contexts, X: Any = None, report: Report = silent, *, columns: Array | None = None
 ) -> Contexts:
     """Return the contexts with rows prepared as the parameter ``preprocess`` says; None leaves them as they are."""
     spec = as_preprocess(preprocess)
     if spec is None or contexts.preprocess is not None:
         return contexts
-    return preprocessed(contexts, fit_preprocess(spec, contexts, X, report), X)
+    return preprocessed(contexts, fit_preprocess(spec, contexts, X, report, columns=columns), X)
 
 
 def refuse_on_device(preprocess: Any) -> None:
@@ -298,9 +300,9 @@ def refuse_on_device(preprocess: Any) -> None:
 
 
 def fit_preprocess(
-    spec: Preprocess, contexts: Contexts, X: Any = None, report: Report = silent
+    spec: Preprocess, contexts: Contexts, X: Any = None, report: Report = silent, *, columns: Array | None = None
 ) -> FittedPreprocess:
-    """Find what the steps take of raw rows.
+    """Find what the steps take of raw rows; ``columns``, positions in increasing order, are all that is used of them.
 
     Cost: a look at 200 rows; one pass for the median of totals unless ``target_sum`` is given, and one for scales.
     Memory: a block, 8 bytes a row for totals, and some vectors of features.
@@ -308,7 +310,7 @@ def fit_preprocess(
     # Columns called 0, 1, ... are positions, and no names by which later rows could be matched.
     unnamed = contexts.feature_names is None or are_positions(contexts.feature_names.tolist())
     names = None if unnamed else np.asarray(contexts.feature_names).astype(object)
-    fitted = FittedPreprocess(spec, contexts.n_features, names, target_sum=spec.target_sum)
+    fitted = FittedPreprocess(spec, contexts.n_features, names, spec.target_sum, columns)
     first = first_block(contexts)
     if spec.takes_counts:
         _warn_unless_counts(first, spec)

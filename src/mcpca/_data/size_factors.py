@@ -67,10 +67,15 @@ def _of_one_matrix(given: Any, X: Any) -> Any:
         raise ValueError(
             f"size_factors={given!r} names a column of obs, and X is no AnnData; pass the numbers, one for each row."
         )
-    columns = list(X.obs.columns)
-    if given not in columns:
-        raise ValueError(f"size_factors={given!r} is no column of adata.obs; {nearest(given, columns)}")
-    return X.obs[given]
+    return column_of_obs(given, X)
+
+
+def column_of_obs(name: str, adata: Any) -> Any:
+    """Return a column of ``obs``; raise if it is not there."""
+    columns = list(adata.obs.columns)
+    if name not in columns:
+        raise ValueError(f"size_factors={name!r} is no column of adata.obs; {nearest(name, columns)}")
+    return adata.obs[name]
 
 
 def _checked(values: Any, n: int, what: str) -> Array:

@@ -14,7 +14,7 @@ from .._data.annotations import take_annotations
 from .._data.contexts import Contexts, NamedBlocks, named_blocks, read_contexts
 from .._data.detect import InputKind, input_kind, is_source_like
 from .._data.labels import without_columns
-from .._data.preprocessed import prepared_source, preprocessed, refuse_on_device
+from .._data.preprocessed import PreprocessedSource, prepared_source, preprocessed, refuse_on_device
 from .._data.sources import as_source
 from .._data.union import read_union, refuse_nuisance
 from .._data.validation import check_rows
@@ -59,6 +59,8 @@ def check_new_rows(model: FittedModel, X: Any, kind: InputKind | None = None) ->
     that are prepared as the model says, as a ``Source``; rows on Dask unchanged, since they are checked and prepared
     when they are read.
     """
+    if isinstance(X, PreprocessedSource):
+        return X
     rows = _check_raw_rows(model, X, kind)
     if model.preprocess is None or input_kind(rows) is InputKind.DASK:
         return rows
