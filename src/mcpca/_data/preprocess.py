@@ -49,6 +49,11 @@ class Preprocess:
         "total" divides each row by ``n_c / T``. Otherwise by these positive numbers: one for each row, in the form of
         the contexts; a pandas Series goes by index where rows have one; text names a column of ``obs`` of an AnnData,
         where later rows have theirs, too.
+    n_top : int, optional
+        Fit this many features only, those of the most variable counts: the choice of
+        ``scanpy.pp.highly_variable_genes(flavor="seurat_v3")``, made on the raw rows before anything else is done to
+        them. The model is of these features; rows still need all of them, for their totals. Rows in memory of which at
+        most half of the features are used are prepared once, and these features held.
     scale : bool
         Divide each feature by its standard deviation over all prepared rows, as ``scanpy.pp.scale`` does, without
         centring, which every fit does within contexts anyway; constant features stay. Sparse rows stay sparse. Takes
@@ -56,7 +61,7 @@ class Preprocess:
 
     Notes
     -----
-    Order: totals over all features of the rows, then the function of the kind, then scales. A pass over prepared rows
+    Order: totals over all features of the rows, the features chosen, the function of the kind, scales. A pass over prepared rows
     takes one sum, one product and one logarithm for each stored entry in addition; memory, one block more.
 
     Examples
@@ -77,6 +82,7 @@ class Preprocess:
     _: KW_ONLY
     target_sum: float | None = None
     size_factors: Any = TOTAL
+    n_top: int | None = None
     scale: bool = False
 
     @property
@@ -92,7 +98,7 @@ class Preprocess:
     @property
     def needs_rows(self) -> bool:
         """Whether something has to be found from all rows before the first of them can be prepared."""
-        return self.scale or (self.kind == LOG1P and self.divides_by_totals and self.target_sum is None)
+        return self.scale or self.n_top is not None or (self.kind == LOG1P and self.divides_by_totals and self.target_sum is None)
 
     def checked(self) -> Preprocess:
         """Return these steps; raise if one of them is invalid, or has no effect."""
@@ -116,8 +122,10 @@ class Preprocess:
             refuse_without_effect("target_sum", self.target_sum, None, why, "multiply the factors by it instead")
         if self.target_sum is not None:
             check_real(self.target_sum, "target_sum", np.nextafter(0, 1), 1e300, "It is a total of counts, say 1e4.")
-        if self.kind is None and not self.scale:
-            raise ValueError("Preprocess(None) without scale does nothing; pass preprocess=None.")
+        if self.n_top is not None:
+            check_integer(self.n_top, "n_top", 1, way_out="It is a number of features, say 2000.")
+        if self.kind is None and not self.scale and self.n_top is None:
+            raise ValueError("Preprocess(None) without n_top and scale does nothing; pass preprocess=None.")
         return self
 
     def kind_in_words(self) -> str:

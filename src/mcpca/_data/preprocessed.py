@@ -13,15 +13,18 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
+import scipy.sparse
 
+from .._utils.arguments import check_integer
 from .._utils.printing import Shown, counted
 from .._utils.progress import silent
 from .._utils.types import Array, Report
 from .._utils.user_warnings import warn
 from ..exceptions import NotCountsWarning
 from .alignment import are_positions
-from .blocks import SCAN_BYTES, RowBlock, check_block
+from .blocks import SCAN_BYTES, RowBlock, Source, check_block, in_asked_order, row_numbers
 from .contexts import Contexts
+from .disk import CSRDiskSource, DenseDiskSource
 from .label_kinds import checked_names, labels_from_json, names_to_json
 from .labels import name_array
 from .preprocess import LOG1P, Preprocess, as_preprocess, function_name
@@ -40,6 +43,7 @@ from .row_steps import (
     times_rows,
 )
 from .size_factors import factors_of_sources
+from .sources import as_source
 
 T = TypeVar("T")
 
@@ -225,27 +229,75 @@ class PreprocessedSource:
         self.nbytes = int(source.nbytes * share * (1.0 if self.sparse else self.dtype.itemsize / source.dtype.itemsize))
 
     def gather(self, rows: slice | Array) -> RowBlock:
-        """Return these rows in this order."""
-        block = self.raw.gather(rows)
-        numbers: Any = int(rows.indices(self.shape[0])[0]) if isinstance(rows, slice) else np.asarray(rows)
-        if isinstance(rows, slice) and rows.indices(self.shape[0])[2] != 1:
-            numbers = np.arange(*rows.indices(self.shape[0]))
-        return self._prepared(block, numbers, None if self._factors is None else self._factors[rows])
+        """Return these rows in this order.
+
+        Memory: twice the result, and some 64 MB of raw rows, of which there may be far more than of prepared ones.
+        """
+        n = self.shape[0]
+        if isinstance(rows, slice):
+            rows = np.arange(*rows.indices(n)) if rows.indices(n)[2] != 1 else slice(*rows.indices(n)[:2])
+        wanted = max(rows.stop - rows.start, 0) if isinstance(rows, slice) else len(rows)
+        if self.raw.in_memory or wanted * (self.raw.nbytes / max(n, 1)) <= SCAN_BYTES:
+            block = self.raw.gather(rows)
+            return self._prepared(block, rows.start if isinstance(rows, slice) else np.asarray(rows))
+        numbers = row_numbers(rows, n, self._where)
+        order = np.argsort(numbers, kind="stable")
+        pieces = list(self._parts(numbers[order]))
+        if self.sparse:
+            return in_asked_order(pieces, order)
+        out = np.empty((len(numbers), self.shape[1]), dtype=self.dtype)
+        out[order] = np.concatenate(pieces)
+        return out
 
     def scan(self, max_bytes: int) -> Iterator[tuple[int, RowBlock]]:
         """Yield (number of the first row, block); ``max_bytes`` bounds what is read, with all features."""
         for first, block in self.raw.scan(max_bytes):
-            n = block.shape[0]
-            yield first, self._prepared(block, first, None if self._factors is None else self._factors[first : first + n])
+            yield first, self._prepared(block, first)
 
-    def _prepared(self, block: RowBlock, rows: int | Array, factors: Array | None) -> Any:
+    def _parts(self, ordered: Array) -> Iterator[Any]:
+        """Yield prepared rows of sorted numbers, some at a time, as the file has them."""
+        if reads_single_rows(self.raw):
+            step = max(1, int(SCAN_BYTES / max(self.raw.nbytes / self.shape[0], 1)))
+            for start in range(0, len(ordered), step):
+                part = ordered[start : start + step]
+                yield self._prepared(self.raw.gather(part), part)
+            return
+        # Any other is read from the beginning to the end for every ``gather``: once is enough.
+        for first, block in self.raw.scan(SCAN_BYTES):
+            a, b = np.searchsorted(ordered, [first, first + block.shape[0]])
+            if a < b:
+                yield self._prepared(block[ordered[a:b] - first], ordered[a:b])
+
+    def _prepared(self, block: RowBlock, rows: int | Array) -> Any:
+        factors = self._factors
+        if factors is not None:
+            factors = factors[rows : rows + block.shape[0]] if isinstance(rows, int) else factors[rows]
         return self._fitted.apply(block, self.dtype, rows=rows, where=self._where, factors=factors)
 
 
-def preprocessed(contexts: Contexts, fitted: FittedPreprocess | None, X: Any = None) -> Contexts:
+def reads_single_rows(source: Any) -> bool:
+    """Whether single rows of a file can be read without reading all of it."""
+    inner = source.raw if isinstance(source, PreprocessedSource) else source
+    return isinstance(inner, (CSRDiskSource, DenseDiskSource))
+
+
+def held(source: PreprocessedSource) -> Source:
+    """Return the prepared rows of a source as a matrix in memory. Cost: one pass."""
+    blocks = [block for _, block in source.scan(SCAN_BYTES)]
+    if not source.sparse:
+        return as_source(np.concatenate(blocks) if blocks else np.empty(source.shape, source.dtype), "X")
+    stacked = scipy.sparse.vstack(blocks, format="csr") if len(blocks) > 1 else blocks[0]
+    return as_source(scipy.sparse.csr_array(stacked), "X")
+
+
+def preprocessed(
+    contexts: Contexts, fitted: FittedPreprocess | None, X: Any = None, *, hold: bool = False
+) -> Contexts:
     """Return the contexts with prepared rows, read through the steps of a fit; those that are prepared already as is.
 
-    ``X`` is what the user passed, to which size factors that are given belong.
+    ``X`` is what the user passed, to which size factors that are given belong. ``hold`` is for what passes over the
+    rows many times: where rows are in memory and at most half of their features are used, these are prepared once, and
+    held.
     """
     if fitted is None or contexts.preprocess is not None:
         return contexts
@@ -259,7 +311,9 @@ def preprocessed(contexts: Contexts, fitted: FittedPreprocess | None, X: Any = N
         wrapped: dict[int, Any] = {}  # contexts of a labelled matrix share one source
         for source, numbers, where in zip(contexts.sources, factors, _wheres(contexts), strict=True):
             if id(source) not in wrapped:
-                wrapped[id(source)] = PreprocessedSource(source, fitted, where, numbers)
+                made = PreprocessedSource(source, fitted, where, numbers)
+                few = 2 * fitted.n_features_out <= fitted.n_features_in
+                wrapped[id(source)] = held(made) if hold and few and source.in_memory else made
         sources = [wrapped[id(source)] for source in contexts.sources]
     return replace(
         contexts, sources=sources, engine=engine, feature_names=fitted.feature_names_out, preprocess=fitted
@@ -286,7 +340,7 @@ def fit_and_preprocess(
     spec = as_preprocess(preprocess)
     if spec is None or contexts.preprocess is not None:
         return contexts
-    return preprocessed(contexts, fit_preprocess(spec, contexts, X, report, columns=columns), X)
+    return preprocessed(contexts, fit_preprocess(spec, contexts, X, report, columns=columns), X, hold=True)
 
 
 def refuse_on_device(preprocess: Any) -> None:
@@ -304,7 +358,8 @@ def fit_preprocess(
 ) -> FittedPreprocess:
     """Find what the steps take of raw rows; ``columns``, positions in increasing order, are all that is used of them.
 
-    Cost: a look at 200 rows; one pass for the median of totals unless ``target_sum`` is given, and one for scales.
+    Cost: a look at 200 rows; one pass for the median of totals unless ``target_sum`` is given, one for the most
+    variable features, and one for scales.
     Memory: a block, 8 bytes a row for totals, and some vectors of features.
     """
     # Columns called 0, 1, ... are positions, and no names by which later rows could be matched.
@@ -317,12 +372,25 @@ def fit_preprocess(
     elif callable(spec.kind):
         check_block(first, 0, "X")
         check_row_wise(spec.kind, function_name(spec.kind), first[:_ROWS_TRIED], "X")
+    if spec.n_top is not None:
+        if columns is not None:
+            raise ValueError(f"n_top={spec.n_top} beside features that are selected already; drop one of the two.")
+        fitted = replace(fitted, columns=_most_variable(contexts, spec.n_top))
     if spec.divides_by_totals and spec.kind == LOG1P and spec.target_sum is None:
         totals = np.concatenate(list(over_blocks(contexts, row_totals, report, "totals of rows")))
         fitted = replace(fitted, target_sum=median_total(totals, contexts), n_empty=int((totals == 0).sum()))
     if spec.scale:
         fitted = replace(fitted, scales=_scales(preprocessed(contexts, fitted, X), report))
     return fitted
+
+
+def _most_variable(contexts: Contexts, n_top: int) -> Array | None:
+    """Return the columns of the most variable counts, in increasing order; None for all columns."""
+    from .variable_features import variable_features
+
+    p = contexts.n_features
+    check_integer(n_top, "n_top", 1, p, f"X has {p} features; choose fewer of them, or drop n_top for all.")
+    return None if n_top == p else np.sort(variable_features(contexts, n_top).chosen)
 
 
 def median_total(totals: Array, contexts: Contexts) -> float:

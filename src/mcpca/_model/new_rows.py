@@ -114,7 +114,7 @@ def read_new_contexts(
     contexts = read_contexts(X, y, min_samples=min_samples)
     if contexts.preprocess is None:
         check_n_features(contexts.n_features, n_raw_features(model))
-        contexts = preprocessed(contexts, model.preprocess, annotated.X)
+        contexts = preprocessed(contexts, model.preprocess, annotated.X, hold=True)
     check_n_features(contexts.n_features, model.n_features)
     return annotated.attach(contexts)
 

@@ -43,7 +43,7 @@ def contexts_of_fit(adata: Any, key: str, what: str, groups: Any = None) -> Cont
     if steps is not None:
         features = steps.feature_names_in
     contexts = contexts_of_codes(source, codes, names, None if features is None else np.asarray(features).astype(str))
-    contexts = preprocessed(contexts, steps, adata)
+    contexts = preprocessed(contexts, steps, adata, hold=True)
     _check_counts(contexts, np.asarray(stored["contexts"]["n_samples"]), key)
     said = {name: _names(stored["params"].get(name)) for name in ("groups", "batch", "covariates")}
     return annotations_of_obs(adata, **(said if groups is None else said | {"groups": groups})).attach(contexts)

@@ -23,7 +23,7 @@ from .._data.anndata_rows import (
 from .._data.annotations import Annotations, annotations_of_obs
 from .._data.contexts import Contexts
 from .._data.dask_graph import computed
-from .._data.preprocess import as_preprocess
+from .._data.preprocess import Preprocess, as_preprocess
 from .._data.preprocessed import fit_and_preprocess
 from .._estimator.mcpca import MCPCA, fitted_model
 from .._model.decomposition import check_weights
@@ -166,7 +166,7 @@ def mcpca(
     spec = as_preprocess(preprocess)
     if missing_features != "error" and center == "overall":
         center = "context"  # an overall mean of features that some contexts lack would not be comparable
-    space = space_of(adata, layer, obsm, mask_var, select=spec is None)
+    space = space_of(adata, layer, obsm, _mask_beside(spec, mask_var), select=spec is None)
     contexts = contexts_of_obs(adata, context_key, min_samples=min_samples, missing=missing)
     annotated = annotations_of_obs(adata, groups=groups, batch=batch, covariates=covariates)
     # By now it is known which contexts are dropped, and weights must match the others.
@@ -248,7 +248,7 @@ covariates, preprocess
     check_target(adata)
     random_state = one_random_state(rng, random_state, 0)
     spec = as_preprocess(preprocess)
-    space = space_of(adata, layer, obsm, mask_var, select=spec is None)
+    space = space_of(adata, layer, obsm, _mask_beside(spec, mask_var), select=spec is None)
     contexts = contexts_of_obs(adata, context_key, min_samples=min_samples, missing=missing)
     annotated = annotations_of_obs(adata, groups=groups, batch=batch, covariates=covariates)
     contexts.warn_of_dropped(min_samples)
@@ -308,6 +308,17 @@ def _weights(weights: Any, contexts: ObsContexts) -> Array:
         dropped = {name for name, _ in contexts.dropped}
         weights = {str(name): weight for name, weight in weights.items() if str(name) not in dropped}
     return check_weights(weights, contexts.names)
+
+
+def _mask_beside(spec: Preprocess | None, mask_var: Any) -> Any:
+    """Return the mask of features: none by default where ``n_top`` chooses them."""
+    if spec is None or spec.n_top is None:
+        return mask_var
+    if mask_var is not None and not (isinstance(mask_var, str) and mask_var == "auto"):
+        raise ValueError(
+            f"mask_var and n_top={spec.n_top} both select features; drop mask_var, or pass Preprocess without n_top."
+        )
+    return None
 
 
 def _prepared_space(space: FeatureSpace, rows: Contexts) -> FeatureSpace:
