@@ -51,6 +51,9 @@ class Engine(Protocol):
     def add_gram(self, gram: Any, totals: list[Array]) -> None:
         """Add ``sum_i S_i S_i V`` and the squared norms of the columns of ``S_i V`` to ``totals``."""
 
+    def reduced(self, of_block: Callable[..., Any], merge: Callable[[list[Any]], Any]) -> Any:
+        """Return what ``merge`` makes of ``of_block(rows, codes, first row, name in errors)`` of all blocks."""
+
     def fingerprint(self) -> tuple[Array, str]:
         """Return the marks (k,) of the rows of each context, and a digest of which rows are in which context."""
 

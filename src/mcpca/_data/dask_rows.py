@@ -39,6 +39,7 @@ from .dask_tasks import (
     block_rows,
     block_scores,
     block_sums,
+    block_value,
     gathered,
     gram_images,
     gram_norms,
@@ -175,6 +176,16 @@ class DaskEngine:
         known = graph.put(kernel)
         leaves = [graph.call(block_sums, known, *self._keys(block), block.place) for block in self.blocks]
         _add(totals, graph.compute(graph.tree(leaves)))
+
+    def reduced(self, of_block: Callable[..., Any], merge: Callable[[list[Any]], Any]) -> Any:
+        """Return what ``merge`` makes of ``of_block(rows, codes, first row, name in errors)`` of all blocks.
+
+        One computation; results of blocks are merged some at a time, in order, on the workers.
+        """
+        graph = self._graph()
+        known = graph.put(of_block)
+        keys = [graph.call(block_value, known, *self._keys(block), block.place) for block in self.blocks]
+        return graph.compute(graph.tree(keys, combine=merge))
 
     def add_gram(self, gram: Any, totals: list[Array]) -> None:
         """Add ``sum_i S_i S_i V`` and squared norms to ``totals``: one computation.

@@ -146,6 +146,11 @@ def block_sums(kernel: Callable[[Any, Array], list[Sum]], block: Any, codes: Any
     return sums
 
 
+def block_value(of_block: Callable[..., Any], block: Any, codes: Any, place: Place) -> Any:
+    """Return ``of_block`` of all rows of a block, with their contexts, the number of the first, and a name."""
+    return of_block(_load(block, place), _codes_of(codes, place.n_rows), place.first, place.where)
+
+
 def block_products(columns: Any, block: Any, place: Place) -> list[Sum]:
     """Return ``W^T X`` of a block, to total 0, for the rows of a sparse W that are its own."""
     # W has entries in the columns of the contexts of this block only.
