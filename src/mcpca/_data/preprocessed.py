@@ -44,6 +44,7 @@ from .row_steps import (
 )
 from .size_factors import factors_of_sources
 from .sources import as_source
+from .variable_features import variable_features
 
 T = TypeVar("T")
 
@@ -386,11 +387,20 @@ def fit_preprocess(
 
 def _most_variable(contexts: Contexts, n_top: int) -> Array | None:
     """Return the columns of the most variable counts, in increasing order; None for all columns."""
-    from .variable_features import variable_features
-
     p = contexts.n_features
     check_integer(n_top, "n_top", 1, p, f"X has {p} features; choose fewer of them, or drop n_top for all.")
-    return None if n_top == p else np.sort(variable_features(contexts, n_top).chosen)
+    return None if n_top == p else variable_features(_of_all_rows(contexts), n_top).chosen
+
+
+def _of_all_rows(contexts: Contexts) -> Contexts:
+    """Return contexts with every row of the matrices, also those without a context: one for each matrix."""
+    sources = list({id(source): source for source in contexts.sources}.values())
+    counts = np.array([source.shape[0] for source in sources])
+    if counts.sum() == contexts.n_samples.sum():
+        return contexts
+    rows: list[Any] = [slice(0, n) for n in counts.tolist()]
+    engine = None if contexts.engine is None else contexts.engine.chosen(sources, rows)
+    return Contexts(np.arange(len(sources)), False, contexts.feature_names, sources, rows, counts, engine=engine)
 
 
 def median_total(totals: Array, contexts: Contexts) -> float:
