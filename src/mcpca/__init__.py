@@ -11,8 +11,8 @@ from . import tl
 from ._comparison.solvers import compare_solvers
 from ._covariances.context_covariances import ContextCovariances, context_covariances
 from ._covariances.moments import ContextMoments
+from ._data.fitted_preprocess import FittedPreprocess
 from ._data.preprocess import Preprocess
-from ._data.preprocessed import FittedPreprocess
 from ._estimator.context_dependence import context_dependence
 from ._estimator.mcpca import MCPCA
 from ._inference.bootstrap import Bootstrap

@@ -162,9 +162,7 @@ def compare_solvers(
     return in_units(compared, e)
 
 
-def _contexts(
-    X: Any, y: Any, groups: Any, batch: Any, covariates: Any, preprocess: Any, report: Report
-) -> Contexts:
+def _contexts(X: Any, y: Any, groups: Any, batch: Any, covariates: Any, preprocess: Any, report: Report) -> Contexts:
     """Read the rows, on the host; raise where halves of them cannot be compared."""
     if isinstance(X, np.ndarray) and X.ndim == 3:
         raise ValueError(

@@ -105,8 +105,8 @@ def space_of(adata: Any, layer: str | None, obsm: str | None, mask_var: Any, *, 
     if obsm is not None:
         if not select:
             raise ValueError(
-                f"preprocess with obsm={obsm!r}: rows there are no counts. Drop obsm, to prepare the counts in X or in a "
-                "layer, or drop preprocess."
+                f"preprocess with obsm={obsm!r}: rows there are no counts. Drop obsm, to prepare the counts in X or "
+                "in a layer, or drop preprocess."
             )
         return _space_of_obsm(adata, layer, obsm, mask_var)
     matrix, names = layer_matrix(adata, layer)

@@ -29,7 +29,7 @@ from .sources import RowBlock, Source, as_source
 from .validation import check_finite
 
 if TYPE_CHECKING:
-    from .preprocessed import FittedPreprocess
+    from .fitted_preprocess import FittedPreprocess
 
 
 class Engine(Protocol):

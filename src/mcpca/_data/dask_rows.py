@@ -47,9 +47,9 @@ from .dask_tasks import (
     gram_sums,
     head,
     look,
+    look_at_rows,
     marked,
     matmul,
-    seen,
 )
 from .detect import has_dask_rows
 from .labels import Coded, name_array, rows_of_codes, take_labels
@@ -336,7 +336,8 @@ class DaskEngine:
         Arrays, and blocks that are persisted, stay what they are. Cost: a look at the first block of each matrix.
         """
         by_matrix = {source.matrix: numbers for source, numbers in zip(sources, factors, strict=True)}
-        dtypes = {source.matrix: fitted.dtype_of(_Stored(source.dtype, self.rows[source.matrix].dtype)) for source in sources}
+        stored = {source.matrix: _Stored(source.dtype, self.rows[source.matrix].dtype) for source in sources}
+        dtypes = {matrix: fitted.dtype_of(one) for matrix, one in stored.items()}
         blocks = []
         first_of: dict[int, _Block] = {}
         for block in self.blocks:
@@ -353,7 +354,7 @@ class DaskEngine:
             blocks.append(replace(block, place=prepared))
             first_of.setdefault(block.matrix, blocks[-1])
         graph = self._graph()
-        looks = [graph.call(seen, self._keys(block)[0], block.place) for block in first_of.values()]
+        looks = [graph.call(look_at_rows, self._keys(block)[0], block.place) for block in first_of.values()]
         found = dict(zip(first_of, graph.compute(graph.call(gathered, looks)), strict=True))
         made: dict[int, DaskSource] = {}
         for source in sources:

@@ -67,10 +67,10 @@ class Projections:
 def _load(block: Any, place: Place) -> Any:
     """Return a block as dense or CSR rows of the type in ``place``; raise if its shape or type is another."""
     if place.raw is not None and place.steps is not None:
-        raw = _load(block, place.raw)
         steps = place.steps
-        rows = steps.fitted.apply(raw, place.dtype, rows=place.first, where=place.where, factors=steps.factors)
-        return times_power(rows, -place.e) if place.e else rows
+        raw = _load(block, place.raw)
+        made = steps.fitted.apply(raw, place.dtype, rows=place.first, where=place.where, factors=steps.factors)
+        return times_power(made, -place.e) if place.e else made
     sparse = scipy.sparse.issparse(block)
     # Exactly an ndarray: masked arrays and matrices are subclasses that behave differently.
     if not sparse and (type(block) is not np.ndarray or block.dtype.kind not in "biuf"):
@@ -227,7 +227,7 @@ def applied(function: Callable[[Any], Any], block: Any, place: Place) -> Any:
     return function(_load(block, place))
 
 
-def seen(block: Any, place: Place) -> Look:
+def look_at_rows(block: Any, place: Place) -> Look:
     """Return what a look at the rows of a block finds, as they are loaded."""
     return look(_load(block, place))
 

@@ -61,8 +61,8 @@ class Preprocess:
 
     Notes
     -----
-    Order: totals over all features of the rows, the features chosen, the function of the kind, scales. A pass over prepared rows
-    takes one sum, one product and one logarithm for each stored entry in addition; memory, one block more.
+    Order: totals over all features of the rows, the features chosen, the function of the kind, scales. A pass over
+    prepared rows takes one sum, one product and one logarithm for each stored entry besides; memory, one block more.
 
     Examples
     --------
@@ -98,7 +98,11 @@ class Preprocess:
     @property
     def needs_rows(self) -> bool:
         """Whether something has to be found from all rows before the first of them can be prepared."""
-        return self.scale or self.n_top is not None or (self.kind == LOG1P and self.divides_by_totals and self.target_sum is None)
+        return (
+            self.scale
+            or self.n_top is not None
+            or (self.kind == LOG1P and self.divides_by_totals and self.target_sum is None)
+        )
 
     def checked(self) -> Preprocess:
         """Return these steps; raise if one of them is invalid, or has no effect."""
@@ -162,9 +166,8 @@ class Preprocess:
             value = getattr(self, field.name)
             if field.name == "size_factors" and not isinstance(value, str):
                 parts.append("size_factors=...")
-            elif isinstance(value, str) or value != field.default:
-                if value != field.default:
-                    parts.append(f"{field.name}={value!r}")
+            elif value != field.default:
+                parts.append(f"{field.name}={value!r}")
         return f"Preprocess({', '.join(parts)})"
 
 

@@ -54,7 +54,9 @@ def _by_context(given: Any, contexts: Contexts) -> Sequence[Any]:
             raise ValueError(f"size_factors lack the context {missing[0]!r}; give an array for each context.")
         return [given[name] for name in names]
     if len(given) != len(names):
-        raise ValueError(f"size_factors are a list of {len(given)}, and X has {len(names)} contexts; give one for each.")
+        raise ValueError(
+            f"size_factors are a list of {len(given)}, and X has {len(names)} contexts; give one for each."
+        )
     return given  # type: ignore[no-any-return]
 
 

@@ -28,8 +28,9 @@ from .._data.annotations import take_annotations
 from .._data.contexts import Contexts, read_contexts
 from .._data.detect import holds_device_arrays, is_anndata
 from .._data.doubtful_labels import warn_of_doubtful
+from .._data.fitted_preprocess import FittedPreprocess
 from .._data.labels import label_columns, name_array
-from .._data.preprocessed import FittedPreprocess, fit_and_preprocess, refuse_on_device
+from .._data.preprocessed import fit_and_preprocess, refuse_on_device
 from .._data.union import refuse_nuisance
 from .._inference.cross_fitting import check_cross_fit, cross_fitted
 from .._inference.sampling import checked_groups
@@ -72,7 +73,7 @@ class Fit(NamedTuple):
 
 
 class Features(NamedTuple):
-    """The names of the features (p,), or None if they have none, the columns that held labels, and how rows are read."""
+    """The names of the features (p,), or None if they have none, columns that held labels, and what is done to rows."""
 
     names: Array | None
     label_columns: tuple[str, ...] = ()

@@ -123,10 +123,11 @@ class Parameters:
                 "the rows to fit, or missing='error'."
             )
         if self.preprocess is not None:
-            kind = as_preprocess(self.preprocess)
+            spec = as_preprocess(self.preprocess)
+            kind = None if spec is None else spec.kind_in_words()
             raise ValueError(
-                f"preprocess={'None' if kind is None else kind.kind_in_words()} is applied to rows, and {what} no longer "
-                "have them; prepare the rows before they are summed up, and pass preprocess=None."
+                f"preprocess={kind} is applied to rows, and {what} no longer have them; prepare the rows before "
+                "they are summed up, and pass preprocess=None."
             )
         if self.robust:
             raise ValueError(

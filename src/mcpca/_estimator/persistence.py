@@ -12,10 +12,10 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from .._data.fitted_preprocess import FittedPreprocess
 from .._data.label_kinds import checked_names, labels_from_json, labels_to_json, names_to_json
 from .._data.labels import name_array
 from .._data.preprocess import Preprocess
-from .._data.preprocessed import FittedPreprocess
 from .._inference.solver_comparison import SolverComparison
 from .._model.facets import Facets
 from .._model.fitted_model import FittedModel
@@ -100,7 +100,11 @@ _NONNEGATIVE = (
 _LANDSCAPE = tuple(Landscape.__dataclass_fields__)
 _UNSETTLED = "choice_unsettled"
 _OF_CELLS = ("nuisance_cell_contexts", "nuisance_cell_levels", "nuisance_cell_counts")
-_INTEGER = ("landscape_basins", "preprocess_columns", "n_samples_per_context_", "choice_ranks", _UNSETTLED, "nuisance_ranks", *_OF_CELLS)
+_INTEGER = (
+    *("landscape_basins", "n_samples_per_context_", "choice_ranks", _UNSETTLED, "nuisance_ranks"),
+    *_OF_CELLS,
+    "preprocess_columns",
+)
 
 
 class SavedModel(NamedTuple):

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .._data.preprocessed import FittedPreprocess
+from .._data.fitted_preprocess import FittedPreprocess
 from .._solvers import SOLVERS
 from .._utils.array_api import to_host
 from .._utils.types import Array

@@ -144,7 +144,7 @@ def refuse_incomplete(model: FittedModel) -> None:
     if model.preprocess is not None:
         raise ValueError(
             f"missing='union' with a model of preprocess={model.preprocess.spec.kind_in_words()}: totals of rows that "
-            "lack features are not those of the fit. Pass rows with all features of the fit, 0 where nothing was counted."
+            "lack features are not those of the fit. Pass rows with all of its features, 0 where nothing was counted."
         )
 
 

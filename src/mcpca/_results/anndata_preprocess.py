@@ -1,4 +1,4 @@
-"""What was done to the rows of a fit, as an AnnData keeps it: in ``uns[key]["preprocess"]``, and among its parameters."""
+"""What was done to the rows of a fit, as an AnnData keeps it: ``uns[key]["preprocess"]``, and a parameter as text."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from .._data.fitted_preprocess import FittedPreprocess
 from .._data.preprocess import Preprocess, as_preprocess, with_factors
-from .._data.preprocessed import FittedPreprocess
 from .._data.size_factors import column_of_obs
 from .._utils.types import Array
 

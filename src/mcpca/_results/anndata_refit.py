@@ -14,7 +14,8 @@ from .._data.anndata_rows import feature_rows, layer_matrix
 from .._data.annotations import annotations_of_obs
 from .._data.contexts import Contexts, contexts_of_codes
 from .._data.detect import is_dask
-from .._data.preprocessed import FittedPreprocess, preprocessed
+from .._data.fitted_preprocess import FittedPreprocess
+from .._data.preprocessed import preprocessed
 from .._utils.types import Array
 from .._utils.user_warnings import warn
 from .._utils.wording import listed

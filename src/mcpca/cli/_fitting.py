@@ -193,7 +193,7 @@ def fit_files(options: FitOptions, console: Console, checkpoint: Path | None = N
         steps = model.preprocess_
         if steps is not None:
             model.preprocess_ = replace(steps, feature_names_in=names)
-            names = model.preprocess_.feature_names_out
+            names = names if steps.columns is None else names[steps.columns]
         model.feature_names_in_ = names
     _warn_of_dominance(model, data, console)
     return model, data

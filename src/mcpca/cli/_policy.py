@@ -124,9 +124,7 @@ def check_moments(
 ) -> None:
     """Raise if an option of a fit is about rows and there are only moments."""
     if preprocess is not None:
-        raise click.UsageError(
-            "--normalize prepares rows, and moments do not have them; pass the rows, or drop it."
-        )
+        raise click.UsageError("--normalize prepares rows, and moments do not have them; pass the rows, or drop it.")
     if solver == "auto":
         raise click.UsageError(
             "--solver auto fits halves of the rows, and moments do not have them; pass the rows, or name a solver."

@@ -24,9 +24,7 @@ from .columns import choose_features
 from .data import Budget, FilePart, Reading, column_positions
 from .labels import Labels, labels_of_texts
 
-_RAW_COUNTS = (
-    "the values look like raw counts; --normalize log1p prepares them, or name another matrix with --layer."
-)
+_RAW_COUNTS = "the values look like raw counts; --normalize log1p prepares them, or name another matrix with --layer."
 
 
 class Annotated:
