@@ -27,7 +27,6 @@ from .disk import CSRDiskSource, DenseDiskSource
 from .fitted_preprocess import FittedPreprocess
 from .preprocess import LOG1P, Preprocess, as_preprocess, function_name
 from .row_steps import (
-    check_counts,
     check_row_wise,
     examples_of_fractions,
     fraction_of_fractions,
@@ -210,7 +209,8 @@ def fit_preprocess(
         fitted = replace(fitted, columns=_most_variable(contexts, spec.n_top))
     if spec.divides_by_totals and spec.kind == LOG1P and spec.target_sum is None:
         totals = np.concatenate(list(over_blocks(contexts, row_totals, report, "totals of rows")))
-        fitted = replace(fitted, target_sum=median_total(totals, contexts), n_empty=int((totals == 0).sum()))
+        fitted = replace(fitted, target_sum=median_total(totals, contexts, fitted), n_empty=int((totals == 0).sum()))
+        _warn_of_empty(fitted.n_empty or 0, len(totals))
     if spec.scale:
         fitted = replace(fitted, scales=_scales(preprocessed(contexts, fitted, X), report))
     return fitted
@@ -234,11 +234,11 @@ def _of_all_rows(contexts: Contexts) -> Contexts:
     return Contexts(np.arange(len(sources)), False, contexts.feature_names, sources, rows, counts, engine=engine)
 
 
-def median_total(totals: Array, contexts: Contexts) -> float:
+def median_total(totals: Array, contexts: Contexts, fitted: FittedPreprocess) -> float:
     """Return the median of the totals of rows that are not empty, as scanpy has it; raise if it is not a total."""
     if not np.isfinite(totals).all() or totals.min(initial=0) < 0:
-        # Found again by the steps themselves, which say where.
-        for _ in over_blocks(contexts, lambda block: check_counts(block, row_totals(block), 0, "X")):
+        # To prepare the rows finds what is wrong again, and says where.
+        for _ in over_blocks(preprocessed(contexts, replace(fitted, target_sum=1.0)), _head):
             pass
     positive = totals[totals > 0]
     if not len(positive):
@@ -277,6 +277,15 @@ def first_block(contexts: Contexts) -> Any:
 
 def _head(block: Any) -> Any:
     return block[:_ROWS_LOOKED_AT]
+
+
+def _warn_of_empty(n_empty: int, n: int) -> None:
+    """Warn of rows without counts."""
+    if n_empty:
+        warn(
+            f"{n_empty:,} of {n:,} rows of X are without counts. They stay 0, far from all others, which can turn axes "
+            "towards them: leave them out."
+        )
 
 
 def _warn_unless_counts(block: Any, spec: Preprocess) -> None:
