@@ -50,6 +50,7 @@ from .dask_tasks import (
 )
 from .detect import has_dask_rows
 from .labels import Coded, name_array, rows_of_codes, take_labels
+from .low_rank_rows import LowRankRows, stacked
 
 # Parts of ``X_i^T Z_i`` that one task adds up. They are large, (p, m) per context, and all are in the memory of one
 # worker: more of them need more memory, fewer make the tree deeper.
@@ -330,6 +331,8 @@ def _joined_rows(parts: list[Any], width: int) -> Any:
     """Return blocks of rows one below the other, CSR if one of them is sparse."""
     if len(parts) < 2:
         return parts[0] if parts else np.empty((0, width))
+    if all(isinstance(part, LowRankRows) for part in parts):
+        return stacked(parts)
     if any(scipy.sparse.issparse(part) for part in parts):
         return scipy.sparse.csr_array(scipy.sparse.vstack(parts, format="csr"))
     return np.concatenate(parts)
