@@ -41,6 +41,8 @@ class Source(Protocol):
         Whether blocks are CSR, or CSR plus low rank (then ``low_rank`` is True).
     nbytes : int
         About how many bytes all rows take as blocks.
+    stored_dtype : dtype, optional
+        What the matrix itself has, where that is not ``dtype``: counts may be integers.
     """
 
     shape: tuple[int, int]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -27,6 +27,9 @@ from .low_rank_rows import dense_rows
 from .row_designs import NuisanceDesign, SamplingGroups
 from .sources import RowBlock, Source, as_source
 from .validation import check_finite
+
+if TYPE_CHECKING:
+    from .fitted_preprocess import FittedPreprocess
 
 
 class Engine(Protocol):
@@ -69,6 +72,14 @@ class Engine(Protocol):
     def gathered(self, sources: Sequence[Source], directions: Array | None = None) -> list[Any]:
         """Return for each source its rows that are in contexts, or their products with ``directions`` (p, m)."""
 
+    def each_block(self, function: Callable[[Any], Any], most: int | None = None) -> list[Any]:
+        """Return what ``function`` makes of each block of rows, or of the first ``most``, in their order."""
+
+    def prepared(
+        self, sources: Sequence[Source], fitted: FittedPreprocess, factors: Sequence[Array | None]
+    ) -> tuple[Engine, list[Source]]:
+        """Return the engine whose rows are prepared as they are loaded, and what it has in place of ``sources``."""
+
 
 @dataclass(frozen=True)
 class Contexts:
@@ -93,6 +104,8 @@ class Contexts:
         Which rows were sampled together, and so are resampled and split together.
     nuisance : NuisanceDesign or None
         Batch and covariates of the rows, whose part is removed from covariances.
+    preprocess : FittedPreprocess or None
+        What is done to rows as they are read; sources and engine give prepared rows already.
     """
 
     names: Array
@@ -105,6 +118,7 @@ class Contexts:
     engine: Engine | None = None
     groups: SamplingGroups | None = None
     nuisance: NuisanceDesign | None = None
+    preprocess: FittedPreprocess | None = None
 
     @property
     def n_features(self) -> int:

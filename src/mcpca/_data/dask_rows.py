@@ -33,6 +33,8 @@ from .dask_labels import DaskLabels, codes_on_dask, kept_codes, labels_on_dask
 from .dask_tasks import (
     Place,
     Projections,
+    Steps,
+    applied,
     block_products,
     block_rows,
     block_scores,
@@ -45,6 +47,7 @@ from .dask_tasks import (
     gram_sums,
     head,
     look,
+    look_at_rows,
     marked,
     matmul,
 )
@@ -76,6 +79,14 @@ class _Block:
     place: Place
     present: Array
     context: int | None
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """The precision of blocks, and what the array itself has."""
+
+    dtype: np.dtype[Any]
+    stored_dtype: np.dtype[Any]
 
 
 class DaskSource:
@@ -310,6 +321,53 @@ class DaskEngine:
         width = sources[0].shape[1] if directions is None else directions.shape[1]
         joined = {matrix: _joined_rows(of_matrix, width) for matrix, of_matrix in parts.items()}
         return [joined[source.matrix] for source in sources]
+
+    def each_block(self, function: Callable[[Any], Any], most: int | None = None) -> list[Any]:
+        """Return what ``function`` makes of each block that has rows, or of the first ``most``: one computation."""
+        graph = self._graph()
+        known = graph.put(function)
+        leaves = [graph.call(applied, known, self._keys(block)[0], block.place) for block in self.blocks[:most]]
+        return list(graph.compute(graph.call(gathered, leaves)))
+
+    def prepared(
+        self, sources: Sequence[Any], fitted: Any, factors: Sequence[Array | None]
+    ) -> tuple[DaskEngine, list[Any]]:
+        """Return the engine whose rows are prepared as tasks load them, and sources of their shape.
+
+        Arrays, and blocks that are persisted, stay what they are. Cost: a look at the first block of each matrix.
+        """
+        by_matrix = {source.matrix: numbers for source, numbers in zip(sources, factors, strict=True)}
+        stored = {source.matrix: _Stored(source.dtype, self.rows[source.matrix].dtype) for source in sources}
+        dtypes = {matrix: fitted.dtype_of(one) for matrix, one in stored.items()}
+        blocks = []
+        first_of: dict[int, _Block] = {}
+        for block in self.blocks:
+            place = block.place
+            numbers = by_matrix[block.matrix]
+            part = None if numbers is None else numbers[place.first : place.first + place.n_rows]
+            prepared = replace(
+                place,
+                n_features=fitted.n_features_out,
+                dtype=dtypes[block.matrix],
+                raw=place,
+                steps=Steps(fitted, part),
+            )
+            blocks.append(replace(block, place=prepared))
+            first_of.setdefault(block.matrix, blocks[-1])
+        graph = self._graph()
+        looks = [graph.call(look_at_rows, self._keys(block)[0], block.place) for block in first_of.values()]
+        found = dict(zip(first_of, graph.compute(graph.call(gathered, looks)), strict=True))
+        made: dict[int, DaskSource] = {}
+        for source in sources:
+            if source.matrix not in made:
+                n = source.shape[0]
+                row_bytes = found[source.matrix].nbytes / max(found[source.matrix].n_rows, 1)
+                shape = n, fitted.n_features_out
+                made[source.matrix] = DaskSource(
+                    shape, dtypes[source.matrix], source.sparse, int(n * row_bytes), source.matrix
+                )
+        size = max((one.size for one in found.values()), default=0.0)
+        return replace(self, blocks=blocks, size=size), [made[source.matrix] for source in sources]
 
     def _graph(self) -> Graph:
         return Graph([*self.rows, *(codes for codes in self.codes if codes is not None)])

@@ -31,10 +31,19 @@ _KERNEL_BYTES = 2**26
 
 
 @dataclass(frozen=True)
+class Steps:
+    """What is done to the rows of a block (``FittedPreprocess``), with their own size factors if these are given."""
+
+    fitted: Any
+    factors: Array | None
+
+
+@dataclass(frozen=True)
 class Place:
     """What a block should be: rows ``first`` to ``first + n_rows`` of the matrix called ``where`` in errors.
 
-    ``dtype`` and ``sparse`` are what the rows are converted to; they are then multiplied by ``2^-e``.
+    ``dtype`` and ``sparse`` are what the rows are converted to; they are then multiplied by ``2^-e``. Rows that are
+    prepared have a ``steps``, and the block is what ``raw`` says before these.
     """
 
     first: int
@@ -44,6 +53,8 @@ class Place:
     sparse: bool
     where: str
     e: int = 0
+    raw: Place | None = None
+    steps: Steps | None = None
 
 
 @dataclass(frozen=True)
@@ -56,6 +67,11 @@ class Projections:
 
 def _load(block: Any, place: Place) -> Any:
     """Return a block as dense or CSR rows of the type in ``place``; raise if its shape or type is another."""
+    if place.raw is not None and place.steps is not None:
+        steps = place.steps
+        raw = _load(block, place.raw)
+        made = steps.fitted.apply(raw, place.dtype, rows=place.first, where=place.where, factors=steps.factors)
+        return times_power(made, -place.e) if place.e else made
     sparse = scipy.sparse.issparse(block)
     # Exactly an ndarray: masked arrays and matrices are subclasses that behave differently.
     if not sparse and (type(block) is not np.ndarray or block.dtype.kind not in "biuf"):
@@ -205,6 +221,16 @@ def marked(block: Any, codes: Any, place: Place) -> tuple[Array, Array, int]:
     # searchsorted gives the position of each code among those present, so marks are (k',) and not (k,).
     marks = marks_of(_load(block, place), np.searchsorted(present, codes), len(present))
     return present, marks, zlib.crc32(codes.astype(np.int64).tobytes())
+
+
+def applied(function: Callable[[Any], Any], block: Any, place: Place) -> Any:
+    """Return what a function makes of the rows of a block."""
+    return function(_load(block, place))
+
+
+def look_at_rows(block: Any, place: Place) -> Look:
+    """Return what a look at the rows of a block finds, as they are loaded."""
+    return look(_load(block, place))
 
 
 def head(block: Any, n: int) -> Any:

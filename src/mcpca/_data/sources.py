@@ -70,6 +70,7 @@ class DenseSource:
         self.array = X
         self.shape = check_matrix_shape(X.shape, where)
         self.dtype = block_dtype(X.dtype, where)
+        self.stored_dtype = X.dtype
         self.nbytes = self.shape[0] * self.shape[1] * self.dtype.itemsize
 
     def gather(self, rows: slice | Array) -> RowBlock:
@@ -100,6 +101,7 @@ class CSRSource:
         self._where = where
         self.shape = check_matrix_shape(X.shape, where)
         self.dtype = block_dtype(X.dtype, where)
+        self.stored_dtype = X.dtype
         # A new object around the same arrays: SciPy caches flags such as has_canonical_format on the matrix itself, and
         # the caller's is not ours to change.
         self.matrix = scipy.sparse.csr_array(X)
@@ -139,6 +141,7 @@ class CSCSource:
         self._where = where
         self.shape = check_matrix_shape(X.shape, where)
         self.dtype = block_dtype(X.dtype, where)
+        self.stored_dtype = X.dtype
         self.matrix = scipy.sparse.csc_array(X)
         entries = int(self.matrix.indptr[-1])
         self._entry_bytes = self.dtype.itemsize + self.matrix.indices.itemsize

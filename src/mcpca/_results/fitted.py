@@ -62,6 +62,8 @@ class Fitted:
         The model of noise of the fit; None if the noise is in ``loadings``.
     cross_fitted : bool
         Whether ``corrected_loadings`` are of other rows than the axes.
+    prepared : str or None
+        What was done to the rows, in words; None if they were taken as they are.
     """
 
     loadings: Array
@@ -84,6 +86,7 @@ class Fitted:
     corrected_loadings: Array | None = None
     noise: str | None = None
     cross_fitted: bool = False
+    prepared: str | None = None
 
     def compared(self, corrected: bool = True) -> Compared:
         """Return the loadings by which contexts are compared, and which they are in words."""
@@ -210,6 +213,7 @@ def _fitted_of_model(source: Any) -> Fitted:
         corrected_loadings=_double_or_none(model.corrected_loadings_),
         noise=fitted_model(model).noise,
         cross_fitted=model.attenuation_ is not None,
+        prepared=None if model.preprocess_ is None else model.preprocess_.summary(),
     )
 
 
@@ -264,6 +268,7 @@ def _fitted_of_anndata(adata: Any, key: str) -> Fitted:
         corrected_loadings=_double_or_none(stored.get("corrected_loadings")),
         noise=noise_of_stored(stored),
         cross_fitted="attenuation" in stored,
+        prepared=str(stored["preprocess"]["summary"]) if "preprocess" in stored else None,
     )
 
 

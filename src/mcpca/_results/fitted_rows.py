@@ -24,7 +24,8 @@ from .._model.new_rows import read_new_contexts
 from .._utils.component_names import context_index
 from .._utils.types import Array
 from .anndata_layout import stored_fit
-from .anndata_refit import entry_of_fit
+from .anndata_preprocess import fitted_preprocess
+from .anndata_refit import entry_of_fit, preprocessed_of_fit
 from .fitted import Fitted
 from .pipelines import split_steps, transformed_rows
 
@@ -119,6 +120,11 @@ def _rows_of_anndata(adata: Any, fit: Fitted, key: str) -> RowsByContext:
         A = fit.with_all_features().components
         projection = fit.projection
         columns = fit.columns
+    steps = fitted_preprocess(stored)
+    if steps is not None:
+        # Features of the fit alone, in its order.
+        contexts = preprocessed_of_fit(adata, key, steps, _context_codes(fit), np.array(fit.contexts))
+        return RowsByContext(contexts, list(range(len(fit.contexts))), A, projection, None)
     source = as_source(matrix, "The matrix of adata")
     contexts = contexts_of_codes(source, _context_codes(fit), np.array(fit.contexts), None)
     return RowsByContext(contexts, list(range(len(fit.contexts))), A, projection, columns)

@@ -1,0 +1,331 @@
+"""Rows that are prepared while they are read: the state that a fit finds, a ``Source`` of prepared rows, ``Contexts``.
+
+``fit_preprocess`` finds from raw contexts what the steps of a ``Preprocess`` take of the data, and returns it as a
+``FittedPreprocess``. ``preprocessed`` returns the same contexts with prepared rows, wherever they are: blocks of a
+source are prepared as they are read (``PreprocessedSource``), those on Dask as tasks load them (``dask_tasks.Place``).
+Nothing above knows of it, except that a model keeps the state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import numpy as np
+import scipy.sparse
+
+from .._utils.arguments import check_integer
+from .._utils.progress import silent
+from .._utils.types import Array, Report
+from .._utils.user_warnings import warn
+from ..exceptions import NotCountsWarning
+from .alignment import are_positions
+from .blocks import SCAN_BYTES, RowBlock, Source, check_block, in_asked_order, row_numbers
+from .contexts import Contexts
+from .disk import CSRDiskSource, DenseDiskSource
+from .fitted_preprocess import FittedPreprocess
+from .preprocess import LOG1P, Preprocess, as_preprocess, function_name
+from .row_steps import (
+    check_counts,
+    check_row_wise,
+    examples_of_fractions,
+    fraction_of_fractions,
+    row_totals,
+    stored_values,
+)
+from .size_factors import factors_of_sources
+from .sources import as_source
+from .variable_features import variable_features
+
+T = TypeVar("T")
+
+# Rows that are looked at for whether they are counts, and by which a function is tried: 200, as for raw counts without
+# any preprocess.
+_ROWS_LOOKED_AT = 200
+_ROWS_TRIED = 64
+# Share of values that are no whole numbers from which on rows do not look like counts: a few may be corrected ones.
+_FRACTIONS = 0.01
+
+
+class PreprocessedSource:
+    """Prepared rows of another source, made block by block as they are read. Memory: one block beside the raw one."""
+
+    def __init__(self, source: Any, fitted: FittedPreprocess, where: str, factors: Array | None = None) -> None:
+        self.raw = source
+        self._fitted = fitted
+        self._where = where
+        self._factors = factors
+        self.shape = int(source.shape[0]), fitted.n_features_out
+        self.dtype = fitted.dtype_of(source)
+        self.sparse = bool(source.sparse)
+        self.in_memory = bool(source.in_memory)
+        share = fitted.n_features_out / fitted.n_features_in
+        # Indices of sparse blocks stay what they are, so this is an upper bound of their bytes.
+        self.nbytes = int(source.nbytes * share * (1.0 if self.sparse else self.dtype.itemsize / source.dtype.itemsize))
+
+    def gather(self, rows: slice | Array) -> RowBlock:
+        """Return these rows in this order.
+
+        Memory: twice the result, and some 64 MB of raw rows, of which there may be far more than of prepared ones.
+        """
+        n = self.shape[0]
+        if isinstance(rows, slice):
+            rows = np.arange(*rows.indices(n)) if rows.indices(n)[2] != 1 else slice(*rows.indices(n)[:2])
+        wanted = max(rows.stop - rows.start, 0) if isinstance(rows, slice) else len(rows)
+        if self.raw.in_memory or wanted * (self.raw.nbytes / max(n, 1)) <= SCAN_BYTES:
+            block = self.raw.gather(rows)
+            return self._prepared(block, rows.start if isinstance(rows, slice) else np.asarray(rows))
+        numbers = row_numbers(rows, n, self._where)
+        order = np.argsort(numbers, kind="stable")
+        pieces = list(self._parts(numbers[order]))
+        if self.sparse:
+            return in_asked_order(pieces, order)
+        out = np.empty((len(numbers), self.shape[1]), dtype=self.dtype)
+        out[order] = np.concatenate(pieces)
+        return out
+
+    def scan(self, max_bytes: int) -> Iterator[tuple[int, RowBlock]]:
+        """Yield (number of the first row, block); ``max_bytes`` bounds what is read, with all features."""
+        for first, block in self.raw.scan(max_bytes):
+            yield first, self._prepared(block, first)
+
+    def _parts(self, ordered: Array) -> Iterator[Any]:
+        """Yield prepared rows of sorted numbers, some at a time, as the file has them."""
+        if reads_single_rows(self.raw):
+            step = max(1, int(SCAN_BYTES / max(self.raw.nbytes / self.shape[0], 1)))
+            for start in range(0, len(ordered), step):
+                part = ordered[start : start + step]
+                yield self._prepared(self.raw.gather(part), part)
+            return
+        # Any other is read from the beginning to the end for every ``gather``: once is enough.
+        for first, block in self.raw.scan(SCAN_BYTES):
+            a, b = np.searchsorted(ordered, [first, first + block.shape[0]])
+            if a < b:
+                yield self._prepared(block[ordered[a:b] - first], ordered[a:b])
+
+    def _prepared(self, block: RowBlock, rows: int | Array) -> Any:
+        factors = self._factors
+        if factors is not None:
+            factors = factors[rows : rows + block.shape[0]] if isinstance(rows, int) else factors[rows]
+        return self._fitted.apply(block, self.dtype, rows=rows, where=self._where, factors=factors)
+
+
+def reads_single_rows(source: Any) -> bool:
+    """Whether single rows of a file can be read without reading all of it."""
+    inner = source.raw if isinstance(source, PreprocessedSource) else source
+    return isinstance(inner, (CSRDiskSource, DenseDiskSource))
+
+
+def held(source: PreprocessedSource) -> Source:
+    """Return the prepared rows of a source as a matrix in memory. Cost: one pass."""
+    blocks = [block for _, block in source.scan(SCAN_BYTES)]
+    if not source.sparse:
+        return as_source(np.concatenate(blocks) if blocks else np.empty(source.shape, source.dtype), "X")
+    stacked = scipy.sparse.vstack(blocks, format="csr") if len(blocks) > 1 else blocks[0]
+    return as_source(scipy.sparse.csr_array(stacked), "X")
+
+
+def preprocessed(contexts: Contexts, fitted: FittedPreprocess | None, X: Any = None, *, hold: bool = False) -> Contexts:
+    """Return the contexts with prepared rows, read through the steps of a fit; those that are prepared already as is.
+
+    ``X`` is what the user passed, to which size factors that are given belong. ``hold`` is for what passes over the
+    rows many times: where rows are in memory and at most half of their features are used, these are prepared once, and
+    held.
+    """
+    if fitted is None or contexts.preprocess is not None:
+        return contexts
+    if all(isinstance(source, PreprocessedSource) for source in contexts.sources):
+        return replace(contexts, feature_names=fitted.feature_names_out, preprocess=fitted)
+    factors = factors_of_sources(fitted.spec, contexts, X)
+    if contexts.engine is not None:
+        engine, sources = contexts.engine.prepared(contexts.sources, fitted, factors)
+    else:
+        engine = None
+        wrapped: dict[int, Any] = {}  # contexts of a labelled matrix share one source
+        for source, numbers, where in zip(contexts.sources, factors, _wheres(contexts), strict=True):
+            if id(source) not in wrapped:
+                made = PreprocessedSource(source, fitted, where, numbers)
+                few = 2 * fitted.n_features_out <= fitted.n_features_in
+                wrapped[id(source)] = held(made) if hold and few and source.in_memory else made
+        sources = [wrapped[id(source)] for source in contexts.sources]
+    return replace(contexts, sources=sources, engine=engine, feature_names=fitted.feature_names_out, preprocess=fitted)
+
+
+def _wheres(contexts: Contexts) -> list[str]:
+    if len({id(source) for source in contexts.sources}) == 1:
+        return ["X"] * len(contexts.names)
+    return [f"X, context {name!r}," for name in contexts.names.tolist()]
+
+
+def prepared_source(source: Any, fitted: FittedPreprocess, X: Any = None) -> PreprocessedSource:
+    """Return prepared rows of one matrix that is not on Dask."""
+    contexts = Contexts(np.array([0]), False, None, [source], [slice(0, source.shape[0])], np.array(source.shape[:1]))
+    result: PreprocessedSource = preprocessed(contexts, fitted, X).sources[0]  # type: ignore[assignment]
+    return result
+
+
+def fit_and_preprocess(
+    preprocess: Any, contexts: Contexts, X: Any = None, report: Report = silent, *, columns: Array | None = None
+) -> Contexts:
+    """Return the contexts with rows prepared as the parameter ``preprocess`` says; None leaves them as they are."""
+    spec = as_preprocess(preprocess)
+    if spec is None or contexts.preprocess is not None:
+        return contexts
+    return preprocessed(contexts, fit_preprocess(spec, contexts, X, report, columns=columns), X, hold=True)
+
+
+def refuse_on_device(preprocess: Any) -> None:
+    """Raise if rows on a device are to be prepared."""
+    spec = as_preprocess(preprocess)
+    if spec is not None:
+        raise ValueError(
+            f"preprocess={spec.kind_in_words()} with rows on a device: rows are prepared on the host. Pass them as "
+            "NumPy or SciPy arrays, or prepare them on the device and pass preprocess=None."
+        )
+
+
+def fit_preprocess(
+    spec: Preprocess, contexts: Contexts, X: Any = None, report: Report = silent, *, columns: Array | None = None
+) -> FittedPreprocess:
+    """Find what the steps take of raw rows; ``columns``, positions in increasing order, are all that is used of them.
+
+    Cost: a look at 200 rows; one pass for the median of totals unless ``target_sum`` is given, one for the most
+    variable features, and one for scales.
+    Memory: a block, 8 bytes a row for totals, and some vectors of features.
+    """
+    # Columns called 0, 1, ... are positions, and no names by which later rows could be matched.
+    unnamed = contexts.feature_names is None or are_positions(contexts.feature_names.tolist())
+    names = None if unnamed else np.asarray(contexts.feature_names).astype(object)
+    fitted = FittedPreprocess(spec, contexts.n_features, names, spec.target_sum, columns)
+    first = first_block(contexts)
+    if spec.takes_counts:
+        _warn_unless_counts(first, spec)
+    elif callable(spec.kind):
+        check_block(first, 0, "X")
+        check_row_wise(spec.kind, function_name(spec.kind), first[:_ROWS_TRIED], "X")
+    if spec.n_top is not None:
+        if columns is not None:
+            raise ValueError(f"n_top={spec.n_top} beside features that are selected already; drop one of the two.")
+        fitted = replace(fitted, columns=_most_variable(contexts, spec.n_top))
+    if spec.divides_by_totals and spec.kind == LOG1P and spec.target_sum is None:
+        totals = np.concatenate(list(over_blocks(contexts, row_totals, report, "totals of rows")))
+        fitted = replace(fitted, target_sum=median_total(totals, contexts), n_empty=int((totals == 0).sum()))
+    if spec.scale:
+        fitted = replace(fitted, scales=_scales(preprocessed(contexts, fitted, X), report))
+    return fitted
+
+
+def _most_variable(contexts: Contexts, n_top: int) -> Array | None:
+    """Return the columns of the most variable counts, in increasing order; None for all columns."""
+    p = contexts.n_features
+    check_integer(n_top, "n_top", 1, p, f"X has {p} features; choose fewer of them, or drop n_top for all.")
+    return None if n_top == p else variable_features(_of_all_rows(contexts), n_top).chosen
+
+
+def _of_all_rows(contexts: Contexts) -> Contexts:
+    """Return contexts with every row of the matrices, also those without a context: one for each matrix."""
+    sources = list({id(source): source for source in contexts.sources}.values())
+    counts = np.array([source.shape[0] for source in sources])
+    if counts.sum() == contexts.n_samples.sum():
+        return contexts
+    rows: list[Any] = [slice(0, n) for n in counts.tolist()]
+    engine = None if contexts.engine is None else contexts.engine.chosen(sources, rows)
+    return Contexts(np.arange(len(sources)), False, contexts.feature_names, sources, rows, counts, engine=engine)
+
+
+def median_total(totals: Array, contexts: Contexts) -> float:
+    """Return the median of the totals of rows that are not empty, as scanpy has it; raise if it is not a total."""
+    if not np.isfinite(totals).all() or totals.min(initial=0) < 0:
+        # Found again by the steps themselves, which say where.
+        for _ in over_blocks(contexts, lambda block: check_counts(block, row_totals(block), 0, "X")):
+            pass
+    positive = totals[totals > 0]
+    if not len(positive):
+        raise ValueError("X has no counts at all: every row is 0. Pass another matrix or layer.")
+    return float(np.median(positive))
+
+
+def over_blocks(
+    contexts: Contexts, function: Callable[[RowBlock], T], report: Report = silent, stage: str = "reading rows"
+) -> Iterator[T]:
+    """Yield what ``function`` makes of each block of rows, once for every row of the matrices, in their order.
+
+    Rows without a context are among them. On Dask it is one computation, whose results all come here: they should be
+    small. Cost: one pass over the rows.
+    """
+    if contexts.engine is not None:
+        yield from contexts.engine.each_block(function)
+        return
+    sources = list({id(source): source for source in contexts.sources}.values())
+    total = sum(source.shape[0] for source in sources)
+    done = 0
+    for source in sources:
+        for _, block in source.scan(SCAN_BYTES):
+            yield function(block)
+            done += block.shape[0]
+            report(stage, done, total)
+
+
+def first_block(contexts: Contexts) -> Any:
+    """Return the first rows of the first matrix, 200 at most."""
+    if contexts.engine is not None:
+        return next(iter(contexts.engine.each_block(_head, most=1)))
+    source = contexts.sources[0]
+    return source.gather(slice(0, min(_ROWS_LOOKED_AT, source.shape[0])))
+
+
+def _head(block: Any) -> Any:
+    return block[:_ROWS_LOOKED_AT]
+
+
+def _warn_unless_counts(block: Any, spec: Preprocess) -> None:
+    """Warn if values are no whole numbers: they may have been normalised before."""
+    share = fraction_of_fractions(block)
+    if share <= _FRACTIONS:
+        return
+    values = stored_values(block)
+    # Logarithms of counts are below 15, and normalised totals are alike.
+    totals = row_totals(block)
+    alike = len(totals) > 1 and totals.min() > 0 and np.ptp(totals) < 1e-3 * totals.max()
+    seems = "have been normalised" if alike else "are logarithms" if values.max() < 15 else "are corrected or scaled"
+    warn(
+        f"X does not look like raw counts: {share:.0%} of the values in its first {block.shape[0]} rows are no whole "
+        f"numbers ({examples_of_fractions(block)}), as though they {seems}. preprocess={spec.kind!r} is for counts: "
+        "pass these, or preprocess=None for rows that have been prepared.",
+        NotCountsWarning,
+    )
+
+
+def _scales(contexts: Contexts, report: Report) -> Array:
+    """Return the standard deviation (p,) of each feature over all rows, 1 where that is 0.
+
+    Means and sums of squares about them are merged block by block (Chan, Golub and LeVeque), in order.
+    """
+    n = 0
+    mean = np.zeros(contexts.n_features)
+    squares = np.zeros(contexts.n_features)
+    for m, block_mean, block_squares in over_blocks(contexts, _column_moments, report, "scales of features"):
+        if not m:
+            continue
+        delta = block_mean - mean
+        squares += block_squares + delta**2 * (n * m / (n + m))
+        mean += delta * (m / (n + m))
+        n += m
+    deviations = np.sqrt(squares / max(n - 1, 1))
+    # A feature without variation has rounding errors of its mean only.
+    constant = deviations <= 1e-7 * np.abs(mean)
+    return np.where(constant | (deviations == 0), 1.0, deviations)
+
+
+def _column_moments(block: Any) -> tuple[int, Array, Array]:
+    """Return the number of rows, the mean of each column, and its sum of squares about it, in float64."""
+    n, p = block.shape
+    if isinstance(block, np.ndarray):
+        mean = block.mean(axis=0, dtype=np.float64)
+        centred = block - mean
+        return n, mean, np.einsum("ij,ij->j", centred, centred)
+    sums = np.bincount(block.indices, weights=block.data, minlength=p)
+    squared = np.bincount(block.indices, weights=np.square(block.data, dtype=np.float64), minlength=p)
+    # Rows with an entry are few in a sparse column, so nothing is lost in the difference.
+    return n, sums / max(n, 1), np.maximum(squared - sums**2 / max(n, 1), 0)
