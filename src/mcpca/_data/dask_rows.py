@@ -364,7 +364,7 @@ class DaskEngine:
                 row_bytes = found[source.matrix].nbytes / max(found[source.matrix].n_rows, 1)
                 shape = n, fitted.n_features_out
                 made[source.matrix] = DaskSource(
-                    shape, dtypes[source.matrix], source.sparse, int(n * row_bytes), source.matrix
+                    shape, dtypes[source.matrix], fitted.keeps_sparse(source.sparse), int(n * row_bytes), source.matrix
                 )
         size = max((one.size for one in found.values()), default=0.0)
         return replace(self, blocks=blocks, size=size), [made[source.matrix] for source in sources]

@@ -322,6 +322,8 @@ class Look(NamedTuple):
 
 def look(block: Any) -> Look:
     """Return what has to be known of a block before any pass."""
+    if isinstance(block, LowRankRows):
+        return Look(block.shape[0], float(block.nbytes), True, largest(block), block.dtype)
     sparse = scipy.sparse.issparse(block)
     rows: Any = scipy.sparse.csr_array(block) if sparse else np.asarray(block)
     if rows.ndim != 2:

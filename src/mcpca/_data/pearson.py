@@ -9,9 +9,9 @@ of ``log s_c + log q_j``, and a smooth function of a sum is close to one of low 
 
     f(s_c q_j) = sum_l u_l(s_c) w_l(q_j) + error,
 
-here with the leading singular functions on Chebyshev points in log s. Errors are below 1e-11 with 4 terms if means go up
-to 1, with 9 if they go up to 100 and with 21 if they go up to 10,000, whatever the range of s. Then ``R = S - U W^T``,
-where S has the entries
+here with the leading singular functions on Chebyshev points in log s. Errors are below 1e-11 with 4 terms if means go
+up to 1, with 9 if they go up to 100 and with 21 if they go up to 10,000, whatever the range of s. Then
+``R = S - U W^T``, where S has the entries
 
     (min(x, mu + b sqrt(mu + mu^2 / theta))) / sqrt(mu + mu^2 / theta)
 
@@ -21,6 +21,7 @@ residuals of zeros are clipped, too, and blocks are dense.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -50,7 +51,7 @@ class PearsonResiduals:
     Attributes
     ----------
     shares : ndarray (p,)
-        Share of each feature in all counts of the fit, q.
+        Share of each feature in all counts of the fit, q; they add up to less than 1 if these are only some features.
     totals : tuple of float
         Smallest total of a row that is not 0, and largest, in the fit.
     theta : float
@@ -69,17 +70,46 @@ class PearsonResiduals:
     theta: float
     clip: float
 
+    @classmethod
+    def fitted(
+        cls, sums: CountSums, columns: Array | None, theta: float | None, clip: float | None
+    ) -> PearsonResiduals:
+        """Return residuals for some features of rows with these sums; None is the default of theta and clip."""
+        if not sums.largest > 0:
+            raise ValueError("X has no counts at all: every row is 0. Pass another matrix or layer.")
+        shares = sums.features / sums.features.sum()
+        return cls(
+            shares if columns is None else shares[columns],
+            (sums.smallest, sums.largest),
+            THETA if theta is None else float(theta),
+            float(np.sqrt(sums.n_rows)) if clip is None else float(clip),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all but the shares as JSON, which has no infinity: for no clip, None."""
+        clip = self.clip if np.isfinite(self.clip) else None
+        return {"totals": list(self.totals), "theta": self.theta, "clip": clip}
+
+    @classmethod
+    def from_json(cls, shares: Array, content: Mapping[str, Any]) -> PearsonResiduals:
+        """Return what ``to_json`` was called with; raise if it is not consistent."""
+        low, high = (float(total) for total in content["totals"])
+        theta = float(content["theta"])
+        clip = np.inf if content["clip"] is None else float(content["clip"])
+        if not (0 < low <= high < np.inf and theta > 0 and clip > 0 and (shares >= 0).all()):
+            raise ValueError("residuals have totals, theta, clip or shares out of bounds")
+        return cls(shares, (low, high), theta, clip)
+
     @property
     def keeps_sparse(self) -> bool:
         """Whether residuals of sparse rows are sparse plus low rank; otherwise they are dense."""
         return bool(self.clip >= np.sqrt(self.theta))
 
-    def of(self, block: Any, dtype: Any) -> Any:
-        """Return the residuals of a dense or CSR block of counts, in this precision.
+    def of(self, block: Any, totals: Array, dtype: Any) -> Any:
+        """Return the residuals of a dense or CSR block of counts with these totals (n,), in this precision.
 
         Cost O(nnz) and O((n + p) L) for L terms; memory, S and U. A dense block gives a dense one.
         """
-        totals = np.asarray(block.sum(axis=1, dtype=np.float64)).ravel()
         if scipy.sparse.issparse(block) and self.keeps_sparse:
             return self._low_rank(block, totals, np.dtype(dtype))
         X = block.toarray() if scipy.sparse.issparse(block) else np.asarray(block)
@@ -125,6 +155,51 @@ class PearsonResiduals:
     @cached_property
     def _double(self) -> _Terms:
         return _Terms.of(self.shares, self.totals, self.theta, np.dtype(np.float64))
+
+
+@dataclass(frozen=True)
+class CountSums:
+    """Sums of counts over rows.
+
+    Attributes
+    ----------
+    features : ndarray (p,)
+        Of each feature.
+    n_rows, n_empty : int
+        Rows, and how many of them have no counts.
+    smallest, largest : float
+        Totals of rows that have counts; infinity and 0 if there are none.
+    """
+
+    features: Array
+    n_rows: int
+    n_empty: int
+    smallest: float
+    largest: float
+
+    @classmethod
+    def of(cls, block: Any, totals: Array) -> CountSums:
+        """Return those of a block of rows with these totals (n,)."""
+        filled = totals[totals > 0]
+        features = np.asarray(block.sum(axis=0, dtype=np.float64)).ravel()
+        return cls(
+            features,
+            len(totals),
+            len(totals) - len(filled),
+            float(filled.min(initial=np.inf)),
+            float(filled.max(initial=0)),
+        )
+
+    @classmethod
+    def merged(cls, parts: list[CountSums]) -> CountSums:
+        """Return those of all rows from those of some each."""
+        return cls(
+            np.sum([part.features for part in parts], axis=0),
+            sum(part.n_rows for part in parts),
+            sum(part.n_empty for part in parts),
+            min(part.smallest for part in parts),
+            max(part.largest for part in parts),
+        )
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,9 @@ from .blocks import SCAN_BYTES, RowBlock, Source, check_block, in_asked_order, r
 from .contexts import Contexts
 from .disk import CSRDiskSource, DenseDiskSource
 from .fitted_preprocess import FittedPreprocess
-from .preprocess import LOG1P, Preprocess, as_preprocess, function_name
+from .low_rank_rows import LowRankRows, stacked
+from .pearson import CountSums, PearsonResiduals
+from .preprocess import LOG1P, PEARSON, Preprocess, as_preprocess, function_name
 from .row_steps import (
     check_counts,
     check_row_wise,
@@ -58,11 +60,16 @@ class PreprocessedSource:
         self._factors = factors
         self.shape = int(source.shape[0]), fitted.n_features_out
         self.dtype = fitted.dtype_of(source)
-        self.sparse = bool(source.sparse)
+        self.sparse = fitted.keeps_sparse(bool(source.sparse))
+        self.low_rank = self.sparse and fitted.residuals is not None
         self.in_memory = bool(source.in_memory)
-        share = fitted.n_features_out / fitted.n_features_in
-        # Indices of sparse blocks stay what they are, so this is an upper bound of their bytes.
-        self.nbytes = int(source.nbytes * share * (1.0 if self.sparse else self.dtype.itemsize / source.dtype.itemsize))
+        if self.sparse:
+            # Indices of sparse blocks stay what they are, so this is an upper bound of their bytes.
+            self.nbytes = int(source.nbytes * (fitted.n_features_out / fitted.n_features_in))
+        else:
+            self.nbytes = self.shape[0] * self.shape[1] * self.dtype.itemsize
+        if fitted.residuals is not None and self.low_rank:
+            self.nbytes += self.shape[0] * fitted.residuals.n_terms(self.dtype) * self.dtype.itemsize
 
     def gather(self, rows: slice | Array) -> RowBlock:
         """Return these rows in this order.
@@ -79,6 +86,8 @@ class PreprocessedSource:
         numbers = row_numbers(rows, n, self._where)
         order = np.argsort(numbers, kind="stable")
         pieces = list(self._parts(numbers[order]))
+        if self.low_rank:
+            return stacked(pieces)[np.argsort(order, kind="stable")]
         if self.sparse:
             return in_asked_order(pieces, order)
         out = np.empty((len(numbers), self.shape[1]), dtype=self.dtype)
@@ -87,6 +96,9 @@ class PreprocessedSource:
 
     def scan(self, max_bytes: int) -> Iterator[tuple[int, RowBlock]]:
         """Yield (number of the first row, block); ``max_bytes`` bounds what is read, with all features."""
+        if self.raw.sparse and not self.sparse:
+            # Rows grow as they become dense.
+            max_bytes = int(max_bytes * min(1.0, self.raw.nbytes / max(self.nbytes, 1)))
         for first, block in self.raw.scan(max_bytes):
             yield first, self._prepared(block, first)
 
@@ -119,11 +131,13 @@ def reads_single_rows(source: Any) -> bool:
 
 def held(source: PreprocessedSource) -> Source:
     """Return the prepared rows of a source as a matrix in memory. Cost: one pass."""
-    blocks = [block for _, block in source.scan(SCAN_BYTES)]
+    blocks: list[Any] = [block for _, block in source.scan(SCAN_BYTES)]
     if not source.sparse:
         return as_source(np.concatenate(blocks) if blocks else np.empty(source.shape, source.dtype), "X")
-    stacked = scipy.sparse.vstack(blocks, format="csr") if len(blocks) > 1 else blocks[0]
-    return as_source(scipy.sparse.csr_array(stacked), "X")
+    if source.low_rank:
+        return as_source(stacked(blocks), "X")
+    joined = scipy.sparse.vstack(blocks, format="csr") if len(blocks) > 1 else blocks[0]
+    return as_source(scipy.sparse.csr_array(joined), "X")
 
 
 def preprocessed(contexts: Contexts, fitted: FittedPreprocess | None, X: Any = None, *, hold: bool = False) -> Contexts:
@@ -211,9 +225,31 @@ def fit_preprocess(
     if spec.divides_by_totals and spec.kind == LOG1P and spec.target_sum is None:
         totals = np.concatenate(list(over_blocks(contexts, row_totals, report, "totals of rows")))
         fitted = replace(fitted, target_sum=median_total(totals, contexts), n_empty=int((totals == 0).sum()))
+    if spec.kind == PEARSON:
+        sums = _count_sums(contexts, report)
+        residuals = PearsonResiduals.fitted(sums, fitted.columns, spec.theta, spec.clip)
+        fitted = replace(fitted, residuals=residuals, n_empty=sums.n_empty)
     if spec.scale:
         fitted = replace(fitted, scales=_scales(preprocessed(contexts, fitted, X), report))
     return fitted
+
+
+def _count_sums(contexts: Contexts, report: Report) -> CountSums:
+    """Return the sums of counts over all rows, with or without a context. Cost: one pass."""
+    if contexts.engine is not None:
+        sums: CountSums = contexts.engine.reduced(_sums_of_block, CountSums.merged)
+        return sums
+    return CountSums.merged(list(over_blocks(contexts, _checked_sums, report, "sums of counts")))
+
+
+def _sums_of_block(block: Any, codes: Array, first: int, where: str) -> CountSums:
+    return _checked_sums(block, first, where)
+
+
+def _checked_sums(block: Any, first: int = 0, where: str = "X") -> CountSums:
+    totals = row_totals(block)
+    check_counts(block, totals, first, where)
+    return CountSums.of(block, totals)
 
 
 def _most_variable(contexts: Contexts, n_top: int) -> Array | None:
@@ -325,6 +361,10 @@ def _column_moments(block: Any) -> tuple[int, Array, Array]:
         mean = block.mean(axis=0, dtype=np.float64)
         centred = block - mean
         return n, mean, np.einsum("ij,ij->j", centred, centred)
+    if isinstance(block, LowRankRows):
+        everything = scipy.sparse.csr_array(np.ones((1, n)))
+        mean = (everything @ block)[0] / max(n, 1)
+        return n, mean, np.maximum(block.squares_by(everything)[0] - n * mean**2, 0)
     sums = np.bincount(block.indices, weights=block.data, minlength=p)
     squared = np.bincount(block.indices, weights=np.square(block.data, dtype=np.float64), minlength=p)
     # Rows with an entry are few in a sparse column, so nothing is lost in the difference.
