@@ -135,7 +135,8 @@ class Preprocess:
         if isinstance(self.size_factors, str) and given and self.size_factors == "":
             raise ValueError("size_factors='' names no column; pass 'total', a column of obs, or numbers.")
         if self.kind != LOG1P:
-            why = f"{what} divides no row by its total"
+            does = "takes the totals of rows themselves" if self.kind == PEARSON else "divides no row by its total"
+            why = f"{what} {does}"
             refuse_without_effect("target_sum", self.target_sum, None, why, "drop it, or pass Preprocess('log1p')")
             if given:
                 raise ValueError(f"size_factors have no effect, because {why}; drop them, or pass Preprocess('log1p').")
@@ -146,8 +147,8 @@ class Preprocess:
             why = f"{what} has no residuals"
             for name in ("theta", "clip"):
                 refuse_without_effect(name, getattr(self, name), None, why, "drop it, or pass Preprocess('pearson')")
-        if self.theta is not None:
-            check_real(self.theta, "theta", np.nextafter(0, 1), 1e300, "It is an overdispersion, say 100.")
+        if self.theta is not None and not (isinstance(self.theta, Real) and 0 < self.theta < np.inf):
+            raise ValueError(f"theta={self.theta!r} is no overdispersion; pass a positive number, say 100.")
         if self.clip is not None and not (isinstance(self.clip, Real) and self.clip > 0):
             raise ValueError(f"clip={self.clip!r} is no bound; pass a positive number, numpy.inf, or None for sqrt(n).")
         if self.target_sum is not None:
@@ -169,6 +170,8 @@ class Preprocess:
             out["kind"] = {"function": function_name(self.kind)}
         if not isinstance(self.size_factors, str):
             out["size_factors"] = {"given": True}
+        if self.clip is not None and np.isinf(self.clip):
+            out["clip"] = "inf"  # JSON has no infinity
         return {name: value.item() if isinstance(value, np.generic) else value for name, value in out.items()}
 
     @classmethod
@@ -183,6 +186,8 @@ class Preprocess:
             values["kind"] = LostFunction(str(values["kind"].get("function")))
         if isinstance(values.get("size_factors"), Mapping):
             values["size_factors"] = LostFactors()
+        if values.get("clip") == "inf":
+            values["clip"] = np.inf
         return cls(**values)
 
     def __repr__(self) -> str:
