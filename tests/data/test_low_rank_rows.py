@@ -53,7 +53,9 @@ def test_products(rows, twin, rng):
     close(context_sums.transposed(rows, Z), twin.T @ Z)
 
 
-@pytest.mark.parametrize("part", [slice(3, 20), slice(5, 5), slice(None), slice(None, None, 3), np.array([5, 3, 3, 59])])
+@pytest.mark.parametrize(
+    "part", [slice(3, 20), slice(5, 5), slice(None), slice(None, None, 3), np.array([5, 3, 3, 59])]
+)
 def test_rows_are_picked(rows, twin, part):
     picked = rows[part]
     close(picked.toarray(), twin[part])
