@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._data.blocks import has_finite_sum, stored
 from .._data.contexts import Contexts
 from .._data.labels import rows_by_context
 from .._data.preprocessed import reads_single_rows
@@ -55,7 +56,7 @@ def sample_of(contexts: Contexts, share: float, least: int) -> RowSample | None:
         if not len(wanted):
             continue
         block: Any = source.gather(wanted)
-        if not np.isfinite((block.data if source.sparse else block).sum(dtype=np.float64)):
+        if not has_finite_sum(stored(block)):
             return None  # the pass over all rows will name the row
         blocks[id(source)] = as_source(block, "X")
         # ``rows_by_context`` wants codes without gaps, and not all contexts are in the sample.

@@ -48,6 +48,7 @@ class ScaledSource:
         self.nbytes = source.nbytes
         self.in_memory = source.in_memory
         self.sparse = source.sparse
+        self.low_rank = getattr(source, "low_rank", False)
 
     def gather(self, rows: slice | Array) -> RowBlock:
         """Return these rows in this order: a copy."""

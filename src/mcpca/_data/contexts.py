@@ -14,7 +14,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
-import scipy.sparse
 
 from .._utils.types import Array
 from .._utils.wording import listed
@@ -24,6 +23,7 @@ from .detect import InputKind, has_dask_rows, input_kind
 from .doubtful_labels import warn_of_doubtful
 from .label_kinds import plain_label
 from .labels import as_numbers, encode_labels, name_array, rows_of_codes, take_labels
+from .low_rank_rows import dense_rows
 from .row_designs import NuisanceDesign, SamplingGroups
 from .sources import RowBlock, Source, as_source
 from .validation import check_finite
@@ -140,6 +140,11 @@ class Contexts:
         """Which contexts are sparse (k,)."""
         return np.array([source.sparse for source in self.sources])
 
+    @property
+    def low_rank(self) -> bool:
+        """Whether some contexts have rows that are sparse plus low rank."""
+        return any(getattr(source, "low_rank", False) for source in self.sources)
+
     def take(self, rows: Sequence[Array]) -> Contexts:
         """Return the same contexts with these of their rows only: positions within each context, possibly repeated.
 
@@ -222,7 +227,7 @@ class Contexts:
     def block_rows(self, i: int, start: int, stop: int) -> Array:
         """Return rows ``start`` to ``stop`` of context i as a dense array."""
         rows: Any = self.sources[i].gather(self.row_numbers(i, start, stop))
-        return np.asarray(rows.toarray() if scipy.sparse.issparse(rows) else rows)
+        return dense_rows(rows)
 
     def dense_block(self, i: int) -> Array:
         """Return all rows of context i as a dense array."""

@@ -53,6 +53,7 @@ from .dask_tasks import (
 )
 from .detect import has_dask_rows
 from .labels import Coded, name_array, rows_of_codes, take_labels
+from .low_rank_rows import LowRankRows, stacked
 
 # Parts of ``X_i^T Z_i`` that one task adds up. They are large, (p, m) per context, and all are in the memory of one
 # worker: more of them need more memory, fewer make the tree deeper.
@@ -363,7 +364,7 @@ class DaskEngine:
                 row_bytes = found[source.matrix].nbytes / max(found[source.matrix].n_rows, 1)
                 shape = n, fitted.n_features_out
                 made[source.matrix] = DaskSource(
-                    shape, dtypes[source.matrix], source.sparse, int(n * row_bytes), source.matrix
+                    shape, dtypes[source.matrix], fitted.keeps_sparse(source.sparse), int(n * row_bytes), source.matrix
                 )
         size = max((one.size for one in found.values()), default=0.0)
         return replace(self, blocks=blocks, size=size), [made[source.matrix] for source in sources]
@@ -388,6 +389,8 @@ def _joined_rows(parts: list[Any], width: int) -> Any:
     """Return blocks of rows one below the other, CSR if one of them is sparse."""
     if len(parts) < 2:
         return parts[0] if parts else np.empty((0, width))
+    if all(isinstance(part, LowRankRows) for part in parts):
+        return stacked(parts)
     if any(scipy.sparse.issparse(part) for part in parts):
         return scipy.sparse.csr_array(scipy.sparse.vstack(parts, format="csr"))
     return np.concatenate(parts)

@@ -17,9 +17,10 @@ import numpy as np
 import scipy.sparse
 
 from .._utils.types import Array
-from .blocks import as_canonical, block_dtype, check_block, largest, times_power
+from .blocks import as_canonical, block_dtype, check_block, largest, stored, times_power
 from .context_sums import Sum
 from .labels import Coded, read_labels
+from .low_rank_rows import LowRankRows
 from .projection import offset_scores_by_context, transposed_product
 from .row_marks import marks_of
 from .validation import check_rows
@@ -248,7 +249,7 @@ def _check_sums(sums: list[Sum], rows: _Labelled, place: Place) -> None:
 
     Sums are small next to the rows, so testing these first makes the test of finite rows almost free.
     """
-    values = (s.value.data if scipy.sparse.issparse(s.value) else s.value for s in sums)
+    values = (stored(s.value) for s in sums)
     if all(np.isfinite(value).all() for value in values):
         return
     order = np.argsort(rows.numbers)
@@ -264,6 +265,8 @@ def _check_sums(sums: list[Sum], rows: _Labelled, place: Place) -> None:
 
 
 def _bytes_of(X: Any) -> float:
+    if isinstance(X, LowRankRows):
+        return float(X.nbytes)
     return float(X.data.nbytes + X.indices.nbytes + X.indptr.nbytes if scipy.sparse.issparse(X) else X.nbytes)
 
 
@@ -319,6 +322,8 @@ class Look(NamedTuple):
 
 def look(block: Any) -> Look:
     """Return what has to be known of a block before any pass."""
+    if isinstance(block, LowRankRows):
+        return Look(block.shape[0], float(block.nbytes), True, largest(block), block.dtype)
     sparse = scipy.sparse.issparse(block)
     rows: Any = scipy.sparse.csr_array(block) if sparse else np.asarray(block)
     if rows.ndim != 2:

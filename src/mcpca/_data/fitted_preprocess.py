@@ -13,7 +13,8 @@ from .._utils.types import Array
 from .blocks import RowBlock
 from .label_kinds import checked_names, labels_from_json, names_to_json
 from .labels import name_array
-from .preprocess import LOG1P, Preprocess, function_name
+from .pearson import PearsonResiduals
+from .preprocess import LOG1P, PEARSON, Preprocess, function_name
 from .row_steps import (
     as_floats,
     by_function,
@@ -46,6 +47,8 @@ class FittedPreprocess(Shown):
         What each feature of the model is divided by.
     n_empty : int or None
         Rows of the fit without any counts, which stay 0; None if totals of all rows were not needed.
+    residuals : PearsonResiduals or None
+        What Pearson residuals take of the rows of the fit.
     """
 
     spec: Preprocess
@@ -55,6 +58,7 @@ class FittedPreprocess(Shown):
     columns: Array | None = None
     scales: Array | None = None
     n_empty: int | None = None
+    residuals: PearsonResiduals | None = None
 
     @property
     def n_features_out(self) -> int:
@@ -66,6 +70,10 @@ class FittedPreprocess(Shown):
         """Names of the features of prepared rows."""
         names = self.feature_names_in
         return names if names is None or self.columns is None else names[self.columns]
+
+    def keeps_sparse(self, sparse: bool) -> bool:
+        """Whether prepared rows are sparse, given that raw ones are or not; Pearson residuals, but for a low rank."""
+        return sparse and (self.residuals is None or self.residuals.keeps_sparse)
 
     def with_function(self, function: Callable[[Any], Any]) -> FittedPreprocess:
         """Return the same with this function: that of the fit, for a model from a file, which has only its name."""
@@ -106,12 +114,17 @@ class FittedPreprocess(Shown):
         if spec.takes_counts:
             totals = row_totals(X)
             check_counts(X, totals, rows, where)
-            if factors is None:
+            if factors is None and spec.kind == LOG1P:
                 # Rows without counts are divided by 1, and stay 0.
                 factors = np.where(totals > 0, totals, 1.0) / self._target()
             if self.columns is not None:
                 X = chosen_columns(X, self.columns)
-            X = log1p_in_place(times_rows(X, 1.0 / factors, dtype))
+            if spec.kind == PEARSON:
+                assert self.residuals is not None
+                X = self.residuals.of(X, totals, dtype)
+            else:
+                assert factors is not None
+                X = log1p_in_place(times_rows(X, 1.0 / factors, dtype))
         else:
             if callable(spec.kind):
                 X = by_function(spec.kind, function_name(spec.kind), X, dtype, where)
@@ -122,24 +135,27 @@ class FittedPreprocess(Shown):
         return X if self.scales is None else divided_columns(X, self.scales)
 
     # Arrays by name in files, with the fields that they hold.
-    array_names = ("preprocess_columns", "preprocess_scales")
+    array_names = ("preprocess_columns", "preprocess_scales", "preprocess_shares")
 
     def to_state(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """Return arrays by name, and the rest as JSON."""
-        held = zip(self.array_names, (self.columns, self.scales), strict=True)
+        residuals = self.residuals
+        shares = None if residuals is None else residuals.shares
+        held = zip(self.array_names, (self.columns, self.scales, shares), strict=True)
         header = {
             "spec": self.spec.to_json(),
             "n_features_in": self.n_features_in,
             "feature_names_in": names_to_json(self.feature_names_in),
             "target_sum": self.target_sum,
             "n_empty": self.n_empty,
+            "residuals": None if residuals is None else residuals.to_json(),
         }
         return {name: values for name, values in held if values is not None}, header
 
     @classmethod
     def from_state(cls, arrays: Mapping[str, Array], header: Mapping[str, Any]) -> FittedPreprocess:
         """Return what ``to_state`` was called with; raise if it is not consistent."""
-        columns, scales = (arrays.get(name) for name in cls.array_names)
+        columns, scales, shares = (arrays.get(name) for name in cls.array_names)
         names = header["feature_names_in"]
         p = int(header["n_features_in"])
         if (
@@ -150,6 +166,9 @@ class FittedPreprocess(Shown):
             raise ValueError(f"preprocess_columns are no increasing positions within 0 to {p - 1}")
         if scales is not None and not (scales > 0).all():
             raise ValueError("preprocess_scales has values that are not positive")
+        residuals = header.get("residuals")
+        if (residuals is None) != (shares is None):
+            raise ValueError("it has only one of residuals and preprocess_shares")
         if names is not None and len(checked_names(names, "feature_names_in")) != p:
             raise ValueError(f"it has {len(names)} names for {p} features of raw rows")
         target = header.get("target_sum")
@@ -163,6 +182,7 @@ class FittedPreprocess(Shown):
             columns,
             scales,
             None if header.get("n_empty") is None else int(header["n_empty"]),
+            None if shares is None or residuals is None else PearsonResiduals.from_json(shares, residuals),
         )
 
     def _target(self) -> float:
@@ -178,6 +198,11 @@ class FittedPreprocess(Shown):
             if spec.divides_by_totals:
                 by = f"brought to a total of {self.target_sum:,.6g}"
             done.append(f"Rows were {by}, and their logarithms taken (log1p).")
+        elif self.residuals is not None:
+            done.append(
+                f"Rows were turned into Pearson residuals (theta {self.residuals.theta:g}, clipped at "
+                f"{self.residuals.clip:.4g})."
+            )
         elif callable(spec.kind):
             done.append(f"Rows were prepared by the function {function_name(spec.kind)}.")
         if self.columns is not None:

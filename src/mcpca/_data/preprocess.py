@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, fields, replace
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,10 @@ from .._utils.arguments import check_integer, check_real, refuse_without_effect
 from .._utils.wording import nearest
 
 LOG1P = "log1p"
+PEARSON = "pearson"
 TOTAL = "total"
-KINDS = (LOG1P,)
-_WAYS = "pass 'log1p', a function of a block of rows, a Preprocess, or None"
+KINDS = (LOG1P, PEARSON)
+_WAYS = "pass 'log1p' or 'pearson', a function of a block of rows, a Preprocess, or None"
 
 
 @dataclass(frozen=True)
@@ -32,12 +34,19 @@ class Preprocess:
 
     Parameters
     ----------
-    kind : {"log1p", None} or callable
+    kind : {"log1p", "pearson", None} or callable
         "log1p": ``y_cj = log(1 + T x_cj / n_c)``, with ``n_c`` the total of row c over all features and T the median
         total of rows that are not empty, or ``target_sum``. This is what ``scanpy.pp.normalize_total`` and
         ``scanpy.pp.log1p`` give with their defaults, to rounding; rows without counts stay 0. Values must not be
         negative; if they are not whole numbers, there is a ``NotCountsWarning``. Integers become float32, as scanpy has
         it; float32 and float64 stay what they are.
+        "pearson": analytic Pearson residuals ``(x_cj - mu) / sqrt(mu + mu^2 / theta)`` with ``mu = n_c q_j`` and
+        ``q_j`` the share of feature j in all counts of the rows of the fit, clipped to ``[-clip, clip]``: those of
+        ``scanpy.experimental.pp.normalize_pearson_residuals`` for the matrix as it is given. Totals and shares are over
+        all features, also if ``n_top`` chooses some; ``scanpy.experimental.pp.recipe_pearson_residuals`` has them over
+        the chosen ones instead: for that, pass only these. Later rows have totals of their own, and shares and clip of
+        the fit. Rows without counts, and features without counts in the fit, have residuals of 0. Takes one pass.
+        Of sparse rows nothing is made dense: residuals are held as a sparse matrix and one of low rank.
         A function ``f(block) -> block``: given some rows, all of their features, as an array or a ``csr_array`` of
         float32 or float64 that it must not write to, it returns the same rows in the same columns, as the same kind of
         block. It must treat each row by itself, which is tried on the first rows, and it must be defined in a module
@@ -58,6 +67,12 @@ class Preprocess:
         Divide each feature by its standard deviation over all prepared rows, as ``scanpy.pp.scale`` does, without
         centring, which every fit does within contexts anyway; constant features stay. Sparse rows stay sparse. Takes
         one more pass.
+    theta : float, optional
+        Overdispersion of the counts for "pearson"; 100 by default.
+    clip : float, optional
+        Bound of residuals for "pearson", by default the root of the number of rows of the fit; ``numpy.inf`` is no
+        bound. Below ``sqrt(theta)`` residuals of zeros may be clipped, too, and sparse rows are made dense as they are
+        read.
 
     Notes
     -----
@@ -84,6 +99,8 @@ class Preprocess:
     size_factors: Any = TOTAL
     n_top: int | None = None
     scale: bool = False
+    theta: float | None = None
+    clip: float | None = None
 
     @property
     def takes_counts(self) -> bool:
@@ -101,6 +118,7 @@ class Preprocess:
         return (
             self.scale
             or self.n_top is not None
+            or self.kind == PEARSON
             or (self.kind == LOG1P and self.divides_by_totals and self.target_sum is None)
         )
 
@@ -117,13 +135,22 @@ class Preprocess:
         if isinstance(self.size_factors, str) and given and self.size_factors == "":
             raise ValueError("size_factors='' names no column; pass 'total', a column of obs, or numbers.")
         if self.kind != LOG1P:
-            why = f"{what} divides no row by its total"
+            does = "takes the totals of rows themselves" if self.kind == PEARSON else "divides no row by its total"
+            why = f"{what} {does}"
             refuse_without_effect("target_sum", self.target_sum, None, why, "drop it, or pass Preprocess('log1p')")
             if given:
                 raise ValueError(f"size_factors have no effect, because {why}; drop them, or pass Preprocess('log1p').")
         elif given:
             why = "rows are divided by the size_factors that are given"
             refuse_without_effect("target_sum", self.target_sum, None, why, "multiply the factors by it instead")
+        if self.kind != PEARSON:
+            why = f"{what} has no residuals"
+            for name in ("theta", "clip"):
+                refuse_without_effect(name, getattr(self, name), None, why, "drop it, or pass Preprocess('pearson')")
+        if self.theta is not None and not (isinstance(self.theta, Real) and 0 < self.theta < np.inf):
+            raise ValueError(f"theta={self.theta!r} is no overdispersion; pass a positive number, say 100.")
+        if self.clip is not None and not (isinstance(self.clip, Real) and self.clip > 0):
+            raise ValueError(f"clip={self.clip!r} is no bound; pass a positive number, numpy.inf, or None for sqrt(n).")
         if self.target_sum is not None:
             check_real(self.target_sum, "target_sum", np.nextafter(0, 1), 1e300, "It is a total of counts, say 1e4.")
         if self.n_top is not None:
@@ -143,6 +170,8 @@ class Preprocess:
             out["kind"] = {"function": function_name(self.kind)}
         if not isinstance(self.size_factors, str):
             out["size_factors"] = {"given": True}
+        if self.clip is not None and np.isinf(self.clip):
+            out["clip"] = "inf"  # JSON has no infinity
         return {name: value.item() if isinstance(value, np.generic) else value for name, value in out.items()}
 
     @classmethod
@@ -157,6 +186,8 @@ class Preprocess:
             values["kind"] = LostFunction(str(values["kind"].get("function")))
         if isinstance(values.get("size_factors"), Mapping):
             values["size_factors"] = LostFactors()
+        if values.get("clip") == "inf":
+            values["clip"] = np.inf
         return cls(**values)
 
     def __repr__(self) -> str:

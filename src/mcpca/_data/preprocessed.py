@@ -25,8 +25,11 @@ from .blocks import SCAN_BYTES, RowBlock, Source, check_block, in_asked_order, r
 from .contexts import Contexts
 from .disk import CSRDiskSource, DenseDiskSource
 from .fitted_preprocess import FittedPreprocess
-from .preprocess import LOG1P, Preprocess, as_preprocess, function_name
+from .low_rank_rows import LowRankRows, stacked
+from .pearson import CountSums, PearsonResiduals
+from .preprocess import LOG1P, PEARSON, Preprocess, as_preprocess, function_name
 from .row_steps import (
+    check_counts,
     check_row_wise,
     examples_of_fractions,
     fraction_of_fractions,
@@ -57,11 +60,16 @@ class PreprocessedSource:
         self._factors = factors
         self.shape = int(source.shape[0]), fitted.n_features_out
         self.dtype = fitted.dtype_of(source)
-        self.sparse = bool(source.sparse)
+        self.sparse = fitted.keeps_sparse(bool(source.sparse))
+        self.low_rank = self.sparse and fitted.residuals is not None
         self.in_memory = bool(source.in_memory)
-        share = fitted.n_features_out / fitted.n_features_in
-        # Indices of sparse blocks stay what they are, so this is an upper bound of their bytes.
-        self.nbytes = int(source.nbytes * share * (1.0 if self.sparse else self.dtype.itemsize / source.dtype.itemsize))
+        if self.sparse:
+            # Indices of sparse blocks stay what they are, so this is an upper bound of their bytes.
+            self.nbytes = int(source.nbytes * (fitted.n_features_out / fitted.n_features_in))
+        else:
+            self.nbytes = self.shape[0] * self.shape[1] * self.dtype.itemsize
+        if fitted.residuals is not None and self.low_rank:
+            self.nbytes += self.shape[0] * fitted.residuals.n_terms(self.dtype) * self.dtype.itemsize
 
     def gather(self, rows: slice | Array) -> RowBlock:
         """Return these rows in this order.
@@ -78,6 +86,8 @@ class PreprocessedSource:
         numbers = row_numbers(rows, n, self._where)
         order = np.argsort(numbers, kind="stable")
         pieces = list(self._parts(numbers[order]))
+        if self.low_rank:
+            return stacked(pieces)[np.argsort(order, kind="stable")]
         if self.sparse:
             return in_asked_order(pieces, order)
         out = np.empty((len(numbers), self.shape[1]), dtype=self.dtype)
@@ -86,6 +96,9 @@ class PreprocessedSource:
 
     def scan(self, max_bytes: int) -> Iterator[tuple[int, RowBlock]]:
         """Yield (number of the first row, block); ``max_bytes`` bounds what is read, with all features."""
+        if self.raw.sparse and not self.sparse:
+            # Rows grow as they become dense.
+            max_bytes = int(max_bytes * min(1.0, self.raw.nbytes / max(self.nbytes, 1)))
         for first, block in self.raw.scan(max_bytes):
             yield first, self._prepared(block, first)
 
@@ -118,11 +131,13 @@ def reads_single_rows(source: Any) -> bool:
 
 def held(source: PreprocessedSource) -> Source:
     """Return the prepared rows of a source as a matrix in memory. Cost: one pass."""
-    blocks = [block for _, block in source.scan(SCAN_BYTES)]
+    blocks: list[Any] = [block for _, block in source.scan(SCAN_BYTES)]
     if not source.sparse:
         return as_source(np.concatenate(blocks) if blocks else np.empty(source.shape, source.dtype), "X")
-    stacked = scipy.sparse.vstack(blocks, format="csr") if len(blocks) > 1 else blocks[0]
-    return as_source(scipy.sparse.csr_array(stacked), "X")
+    if source.low_rank:
+        return as_source(stacked(blocks), "X")
+    joined = scipy.sparse.vstack(blocks, format="csr") if len(blocks) > 1 else blocks[0]
+    return as_source(scipy.sparse.csr_array(joined), "X")
 
 
 def preprocessed(contexts: Contexts, fitted: FittedPreprocess | None, X: Any = None, *, hold: bool = False) -> Contexts:
@@ -210,10 +225,33 @@ def fit_preprocess(
     if spec.divides_by_totals and spec.kind == LOG1P and spec.target_sum is None:
         totals = np.concatenate(list(over_blocks(contexts, row_totals, report, "totals of rows")))
         fitted = replace(fitted, target_sum=median_total(totals, contexts, fitted), n_empty=int((totals == 0).sum()))
-        _warn_of_empty(fitted.n_empty or 0, len(totals))
+        _warn_of_empty(fitted.n_empty or 0, contexts)
+    if spec.kind == PEARSON:
+        sums = _count_sums(contexts, report)
+        residuals = PearsonResiduals.fitted(sums, fitted.columns, spec.theta, spec.clip)
+        fitted = replace(fitted, residuals=residuals, n_empty=sums.n_empty)
     if spec.scale:
         fitted = replace(fitted, scales=_scales(preprocessed(contexts, fitted, X), report))
     return fitted
+
+
+def _count_sums(contexts: Contexts, report: Report) -> CountSums:
+    """Return the sums of counts over all rows, with or without a context. Cost: one pass."""
+    if contexts.engine is not None:
+        sums: CountSums = contexts.engine.reduced(_sums_of_block, CountSums.merged)
+        return sums
+    blocks = numbered_blocks(contexts, report, "sums of counts")
+    return CountSums.merged([_checked_sums(block, first, where) for first, block, where in blocks])
+
+
+def _sums_of_block(block: Any, codes: Array, first: int, where: str) -> CountSums:
+    return _checked_sums(block, first, where)
+
+
+def _checked_sums(block: Any, first: int, where: str) -> CountSums:
+    totals = row_totals(block)
+    check_counts(block, totals, first, where)
+    return CountSums.of(block, totals)
 
 
 def _most_variable(contexts: Contexts, n_top: int) -> Array | None:
@@ -257,12 +295,18 @@ def over_blocks(
     if contexts.engine is not None:
         yield from contexts.engine.each_block(function)
         return
-    sources = list({id(source): source for source in contexts.sources}.values())
-    total = sum(source.shape[0] for source in sources)
+    for _, block, _ in numbered_blocks(contexts, report, stage):
+        yield function(block)
+
+
+def numbered_blocks(contexts: Contexts, report: Report, stage: str) -> Iterator[tuple[int, RowBlock, str]]:
+    """Yield every block of rows that are in this process, with the number of its first row, and its name in errors."""
+    sources = dict(zip(map(id, contexts.sources), zip(contexts.sources, _wheres(contexts), strict=True), strict=True))
+    total = sum(source.shape[0] for source, _ in sources.values())
     done = 0
-    for source in sources:
-        for _, block in source.scan(SCAN_BYTES):
-            yield function(block)
+    for source, where in sources.values():
+        for first, block in source.scan(SCAN_BYTES):
+            yield first, block, where
             done += block.shape[0]
             report(stage, done, total)
 
@@ -279,8 +323,9 @@ def _head(block: Any) -> Any:
     return block[:_ROWS_LOOKED_AT]
 
 
-def _warn_of_empty(n_empty: int, n: int) -> None:
+def _warn_of_empty(n_empty: int, contexts: Contexts) -> None:
     """Warn of rows without counts."""
+    n = sum({id(source): int(source.shape[0]) for source in contexts.sources}.values())
     if n_empty:
         warn(
             f"{n_empty:,} of {n:,} rows of X are without counts. They stay 0, far from all others, which can turn axes "
@@ -334,6 +379,10 @@ def _column_moments(block: Any) -> tuple[int, Array, Array]:
         mean = block.mean(axis=0, dtype=np.float64)
         centred = block - mean
         return n, mean, np.einsum("ij,ij->j", centred, centred)
+    if isinstance(block, LowRankRows):
+        everything = scipy.sparse.csr_array(np.ones((1, n)))
+        mean = (everything @ block)[0] / max(n, 1)
+        return n, mean, np.maximum(block.squares_by(everything)[0] - n * mean**2, 0)
     sums = np.bincount(block.indices, weights=block.data, minlength=p)
     squared = np.bincount(block.indices, weights=np.square(block.data, dtype=np.float64), minlength=p)
     # Rows with an entry are few in a sparse column, so nothing is lost in the difference.

@@ -14,6 +14,7 @@ import scipy.sparse
 from .._utils.types import Array
 from .._utils.wording import listed
 from .blocks import RowBlock, as_canonical, check_block, csr_block
+from .low_rank_rows import LowRankRows
 
 
 def stored_values(block: Any) -> Array:
@@ -89,6 +90,8 @@ def log1p_in_place(block: Any) -> Any:
 def divided_columns(block: Any, scales: Array) -> Any:
     """Return the block with each column divided by its scale; its values are its own, and are written to."""
     scales = scales.astype(block.dtype)
+    if isinstance(block, LowRankRows):
+        return LowRankRows(divided_columns(block.entries, scales), block.left, block.right / scales[:, None])
     if scipy.sparse.issparse(block):
         block.data /= scales[block.indices]
     else:

@@ -32,6 +32,7 @@ from .chunks import ChunkSource, one_shot
 from .columns import ColumnSource, in_memory
 from .detect import InputKind, anndata_parts, input_kind
 from .disk import CSCDiskSource, CSRDiskSource, DenseDiskSource
+from .low_rank_rows import LowRankRows, LowRankSource
 from .validation import check_rows
 
 __all__ = [
@@ -194,6 +195,8 @@ def as_source(X: Any, where: str, kind: InputKind | None = None) -> Source:
     kind : InputKind, optional
         That of X, where the caller has asked already.
     """
+    if isinstance(X, LowRankRows):
+        return LowRankSource(X)
     kind = input_kind(X) if kind is None else kind
     if kind is InputKind.SOURCE:
         return X  # type: ignore[no-any-return]  # opening it again could mean reading it again

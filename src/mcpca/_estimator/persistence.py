@@ -82,6 +82,7 @@ _SHAPES = {
     "landscape_basins": "r",
     "preprocess_columns": "p",
     "preprocess_scales": "p",
+    "preprocess_shares": "p",
     **{f"facet_{name}": "kr" if name == "variance_shares" else "k" for name in _FACETS},
 }
 # Arrays without negative values, and arrays of integers; all others are of floats.

@@ -16,6 +16,7 @@ import scipy.sparse
 
 from .._data.contexts import Contexts, contexts_of_codes
 from .._data.detect import anndata_parts, has_dask_rows, is_anndata
+from .._data.low_rank_rows import LowRankRows
 from .._data.projection import projected_rows
 from .._data.sources import as_source, check_block
 from .._estimator.mcpca import fitted_model
@@ -171,6 +172,8 @@ def sampled_rows(space: RowsByContext, positions: Sequence[int], most: int) -> S
         block: Any = sources[source_id].gather(np.concatenate(parts))
         # Rows may have changed since the fit, or be others: NaN would go unnoticed into a plot.
         check_block(block, 0, "The rows drawn")
+        if isinstance(block, LowRankRows):
+            block = block.toarray()  # few rows, of which entries are shown
         blocks.append(block if space.columns is None else block[:, space.columns])
     if len(blocks) == 1:
         return SampledRows(blocks[0], n)
