@@ -5,13 +5,14 @@ import json
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import sklearn
 
 from mcpca import NotCountsWarning, Preprocess
 from mcpca._data.contexts import read_contexts
 from mcpca._data.preprocess import as_preprocess
 from mcpca._data.preprocessed import PreprocessedSource, fit_and_preprocess, fit_preprocess, prepared_source
 from mcpca._data.row_steps import row_totals
-from mcpca._data.sources import as_source
+from mcpca._data.sources import DenseSource, as_source
 from twins import log1p_of_counts
 
 pytestmark = pytest.mark.filterwarnings("ignore:2 of 60 rows of X are without counts")
@@ -126,6 +127,34 @@ def test_few_features_of_rows_in_memory_are_held(counts):
     assert isinstance(many.sources[0], PreprocessedSource)
     assert few.sources[0] is few.sources[1]
     np.testing.assert_allclose(few.dense_block(1), log1p_of_counts(counts)[N // 2 :, few.preprocess.columns])
+
+
+def test_few_features_of_a_file_are_held_if_they_fit(counts, tmp_path):
+    expected = log1p_of_counts(counts)
+    for name, X in forms(counts, tmp_path).items():
+        contexts = read_contexts(X)
+        with sklearn.config_context(working_memory=1e-3):  # a kilobyte, of which half of the features take more
+            read_again = fit_and_preprocess(Preprocess(n_top=8), contexts)
+        few = fit_and_preprocess(Preprocess(n_top=8), contexts)
+        assert not isinstance(few.sources[0], PreprocessedSource), name
+        in_memory = name in ("dense", "CSR")
+        assert isinstance(read_again.sources[0], PreprocessedSource) != in_memory, name
+        for rows in (few, read_again):
+            np.testing.assert_allclose(rows.dense_block(0), expected[:, rows.preprocess.columns], rtol=1e-12)
+            assert rows.preprocess.n_empty == 2
+
+
+def test_totals_are_left_behind_by_the_pass_that_chooses_features(counts):
+    scans = []
+
+    class Watched(DenseSource):
+        def scan(self, max_bytes):
+            scans.append(max_bytes)
+            return super().scan(max_bytes)
+
+    fitted = fit_preprocess(Preprocess(n_top=8), read_contexts(Watched(counts, "X")))
+    assert len(scans) == 1
+    assert fitted.target_sum == fit_preprocess(Preprocess(), read_contexts(counts)).target_sum
 
 
 def test_totals_are_those_of_rows(rng):

@@ -61,8 +61,9 @@ class Preprocess:
     n_top : int, optional
         Fit this many features only, those of the most variable counts: the choice of
         ``scanpy.pp.highly_variable_genes(flavor="seurat_v3")``, made on the raw rows before anything else is done to
-        them. The model is of these features; rows still need all of them, for their totals. Rows in memory of which at
-        most half of the features are used are prepared once, and these features held.
+        them. The model is of these features; rows still need all of them, for their totals. Where these are at most
+        half of the features, they are prepared once and held in memory, those of rows in files if they fit into
+        scikit-learn's ``working_memory`` (1 GB by default).
     scale : bool
         Divide each feature by its standard deviation over all prepared rows, as ``scanpy.pp.scale`` does, without
         centring, which every fit does within contexts anyway; constant features stay. Sparse rows stay sparse. Takes

@@ -21,10 +21,11 @@ from .._utils.types import Array, Report
 from .._utils.user_warnings import warn
 from ..exceptions import NotCountsWarning
 from .alignment import are_positions
-from .blocks import SCAN_BYTES, RowBlock, Source, check_block, in_asked_order, row_numbers
+from .blocks import SCAN_BYTES, RowBlock, check_block, in_asked_order, row_numbers
 from .contexts import Contexts
 from .disk import CSRDiskSource, DenseDiskSource
 from .fitted_preprocess import FittedPreprocess
+from .held_rows import TotalledSource, held, holding_limit
 from .low_rank_rows import LowRankRows, stacked
 from .pearson import CountSums, PearsonResiduals
 from .preprocess import LOG1P, PEARSON, Preprocess, as_preprocess, function_name
@@ -37,7 +38,6 @@ from .row_steps import (
     stored_values,
 )
 from .size_factors import factors_of_sources
-from .sources import as_source
 from .variable_features import variable_features
 
 T = TypeVar("T")
@@ -129,23 +129,12 @@ def reads_single_rows(source: Any) -> bool:
     return isinstance(inner, (CSRDiskSource, DenseDiskSource))
 
 
-def held(source: PreprocessedSource) -> Source:
-    """Return the prepared rows of a source as a matrix in memory. Cost: one pass."""
-    blocks: list[Any] = [block for _, block in source.scan(SCAN_BYTES)]
-    if not source.sparse:
-        return as_source(np.concatenate(blocks) if blocks else np.empty(source.shape, source.dtype), "X")
-    if source.low_rank:
-        return as_source(stacked(blocks), "X")
-    joined = scipy.sparse.vstack(blocks, format="csr") if len(blocks) > 1 else blocks[0]
-    return as_source(scipy.sparse.csr_array(joined), "X")
-
-
 def preprocessed(contexts: Contexts, fitted: FittedPreprocess | None, X: Any = None, *, hold: bool = False) -> Contexts:
     """Return the contexts with prepared rows, read through the steps of a fit; those that are prepared already as is.
 
     ``X`` is what the user passed, to which size factors that are given belong. ``hold`` is for what passes over the
-    rows many times: where rows are in memory and at most half of their features are used, these are prepared once, and
-    held.
+    rows many times: where at most half of the features are used, these are prepared once, and held in memory, those of
+    files if they fit into scikit-learn's ``working_memory``.
     """
     if fitted is None or contexts.preprocess is not None:
         return contexts
@@ -157,11 +146,15 @@ def preprocessed(contexts: Contexts, fitted: FittedPreprocess | None, X: Any = N
     else:
         engine = None
         wrapped: dict[int, Any] = {}  # contexts of a labelled matrix share one source
+        hold = hold and 2 * fitted.n_features_out <= fitted.n_features_in
+        room = holding_limit()
         for source, numbers, where in zip(contexts.sources, factors, _wheres(contexts), strict=True):
             if id(source) not in wrapped:
                 made = PreprocessedSource(source, fitted, where, numbers)
-                few = 2 * fitted.n_features_out <= fitted.n_features_in
-                wrapped[id(source)] = held(made) if hold and few and source.in_memory else made
+                # What is taken from raw rows in memory is a part of them, whatever they take.
+                few = held(made, source.nbytes if source.in_memory else room) if hold else None
+                room -= few.nbytes if few is not None and not source.in_memory else 0
+                wrapped[id(source)] = made if few is None else few
         sources = [wrapped[id(source)] for source in contexts.sources]
     return replace(contexts, sources=sources, engine=engine, feature_names=fitted.feature_names_out, preprocess=fitted)
 
@@ -218,12 +211,15 @@ def fit_preprocess(
     elif callable(spec.kind):
         check_block(first, 0, "X")
         check_row_wise(spec.kind, function_name(spec.kind), first[:_ROWS_TRIED], "X")
+    totals = None
     if spec.n_top is not None:
         if columns is not None:
             raise ValueError(f"n_top={spec.n_top} beside features that are selected already; drop one of the two.")
-        fitted = replace(fitted, columns=_most_variable(contexts, spec.n_top))
+        chosen, totals = _most_variable(contexts, spec.n_top)
+        fitted = replace(fitted, columns=chosen)
     if spec.divides_by_totals and spec.kind == LOG1P and spec.target_sum is None:
-        totals = np.concatenate(list(over_blocks(contexts, row_totals, report, "totals of rows")))
+        if totals is None:
+            totals = np.concatenate(list(over_blocks(contexts, row_totals, report, "totals of rows")))
         fitted = replace(fitted, target_sum=median_total(totals, contexts, fitted), n_empty=int((totals == 0).sum()))
         _warn_of_empty(fitted.n_empty or 0, contexts)
     if spec.kind == PEARSON:
@@ -254,11 +250,22 @@ def _checked_sums(block: Any, first: int, where: str) -> CountSums:
     return CountSums.of(block, totals)
 
 
-def _most_variable(contexts: Contexts, n_top: int) -> Array | None:
-    """Return the columns of the most variable counts, in increasing order; None for all columns."""
+def _most_variable(contexts: Contexts, n_top: int) -> tuple[Array | None, Array | None]:
+    """Return the columns of the most variable counts, in increasing order, and the totals of rows.
+
+    None for all columns, and for totals if no pass over rows in this process has left them behind.
+    """
     p = contexts.n_features
     check_integer(n_top, "n_top", 1, p, f"X has {p} features; choose fewer of them, or drop n_top for all.")
-    return None if n_top == p else variable_features(_of_all_rows(contexts), n_top).chosen
+    if n_top == p:
+        return None, None
+    everything = _of_all_rows(contexts)
+    if contexts.engine is not None:
+        return variable_features(everything, n_top).chosen, None
+    totalled = {id(source): TotalledSource(source) for source in everything.sources}
+    sources = [totalled[id(source)] for source in everything.sources]
+    chosen = variable_features(replace(everything, sources=sources), n_top).chosen
+    return chosen, np.concatenate([source.totals for source in totalled.values()])
 
 
 def _of_all_rows(contexts: Contexts) -> Contexts:
