@@ -5,6 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 from mcpca._data.contexts import read_contexts
+from mcpca._data.preprocessed import fit_and_preprocess
 from mcpca._data.variable_features import variable_features
 from mcpca._linalg.loess import loess
 
@@ -43,6 +44,27 @@ def test_highly_variable_genes(counts, form, n_top, batch_key):
     np.testing.assert_allclose(ours.variances, theirs["variances"], rtol=1e-11, atol=1e-14)
     if batch_key is not None:
         np.testing.assert_array_equal(ours.n_groups, theirs["highly_variable_nbatches"])
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix, sp.csc_matrix])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])
+def test_log1p(counts, form, dtype):
+    sc = pytest.importorskip("scanpy", reason="make test-scanpy installs it")
+    ad = pytest.importorskip("anndata")
+    X = counts[0].astype(dtype)
+    X[3] = 0
+    theirs = ad.AnnData(form(X))
+    sc.pp.normalize_total(theirs)
+    sc.pp.log1p(theirs)
+    ours = fit_and_preprocess("log1p", read_contexts(form(X), counts[1]))
+    rows = ours.sources[0].gather(slice(0, len(X)))
+    assert rows.dtype == theirs.X.dtype
+    eps = np.finfo(rows.dtype).eps
+    np.testing.assert_allclose(_dense(rows), _dense(theirs.X), rtol=8 * eps, atol=8 * eps)
+
+
+def _dense(X):
+    return X.toarray() if sp.issparse(X) else X
 
 
 @pytest.mark.parametrize("n", [60, 997, 5000])

@@ -87,8 +87,8 @@ class Preprocess:
     >>> labels = np.repeat(["a", "b", "c"], 100)
     >>> model = MCPCA(2, preprocess="log1p", random_state=0).fit(counts, labels)
     >>> model.preprocess_.target_sum
-    60.0
-    >>> same = MCPCA(2, preprocess=Preprocess("log1p", target_sum=60), random_state=0).fit(counts, labels)
+    61.0
+    >>> same = MCPCA(2, preprocess=Preprocess("log1p", target_sum=61), random_state=0).fit(counts, labels)
     >>> bool(np.allclose(same.loadings_, model.loadings_))
     True
     """

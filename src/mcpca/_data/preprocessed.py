@@ -224,7 +224,8 @@ def fit_preprocess(
         fitted = replace(fitted, columns=_most_variable(contexts, spec.n_top))
     if spec.divides_by_totals and spec.kind == LOG1P and spec.target_sum is None:
         totals = np.concatenate(list(over_blocks(contexts, row_totals, report, "totals of rows")))
-        fitted = replace(fitted, target_sum=median_total(totals, contexts), n_empty=int((totals == 0).sum()))
+        fitted = replace(fitted, target_sum=median_total(totals, contexts, fitted), n_empty=int((totals == 0).sum()))
+        _warn_of_empty(fitted.n_empty or 0, contexts)
     if spec.kind == PEARSON:
         sums = _count_sums(contexts, report)
         residuals = PearsonResiduals.fitted(sums, fitted.columns, spec.theta, spec.clip)
@@ -239,14 +240,15 @@ def _count_sums(contexts: Contexts, report: Report) -> CountSums:
     if contexts.engine is not None:
         sums: CountSums = contexts.engine.reduced(_sums_of_block, CountSums.merged)
         return sums
-    return CountSums.merged(list(over_blocks(contexts, _checked_sums, report, "sums of counts")))
+    blocks = numbered_blocks(contexts, report, "sums of counts")
+    return CountSums.merged([_checked_sums(block, first, where) for first, block, where in blocks])
 
 
 def _sums_of_block(block: Any, codes: Array, first: int, where: str) -> CountSums:
     return _checked_sums(block, first, where)
 
 
-def _checked_sums(block: Any, first: int = 0, where: str = "X") -> CountSums:
+def _checked_sums(block: Any, first: int, where: str) -> CountSums:
     totals = row_totals(block)
     check_counts(block, totals, first, where)
     return CountSums.of(block, totals)
@@ -270,11 +272,11 @@ def _of_all_rows(contexts: Contexts) -> Contexts:
     return Contexts(np.arange(len(sources)), False, contexts.feature_names, sources, rows, counts, engine=engine)
 
 
-def median_total(totals: Array, contexts: Contexts) -> float:
+def median_total(totals: Array, contexts: Contexts, fitted: FittedPreprocess) -> float:
     """Return the median of the totals of rows that are not empty, as scanpy has it; raise if it is not a total."""
     if not np.isfinite(totals).all() or totals.min(initial=0) < 0:
-        # Found again by the steps themselves, which say where.
-        for _ in over_blocks(contexts, lambda block: check_counts(block, row_totals(block), 0, "X")):
+        # To prepare the rows finds what is wrong again, and says where.
+        for _ in over_blocks(preprocessed(contexts, replace(fitted, target_sum=1.0)), _head):
             pass
     positive = totals[totals > 0]
     if not len(positive):
@@ -293,12 +295,18 @@ def over_blocks(
     if contexts.engine is not None:
         yield from contexts.engine.each_block(function)
         return
-    sources = list({id(source): source for source in contexts.sources}.values())
-    total = sum(source.shape[0] for source in sources)
+    for _, block, _ in numbered_blocks(contexts, report, stage):
+        yield function(block)
+
+
+def numbered_blocks(contexts: Contexts, report: Report, stage: str) -> Iterator[tuple[int, RowBlock, str]]:
+    """Yield every block of rows that are in this process, with the number of its first row, and its name in errors."""
+    sources = dict(zip(map(id, contexts.sources), zip(contexts.sources, _wheres(contexts), strict=True), strict=True))
+    total = sum(source.shape[0] for source, _ in sources.values())
     done = 0
-    for source in sources:
-        for _, block in source.scan(SCAN_BYTES):
-            yield function(block)
+    for source, where in sources.values():
+        for first, block in source.scan(SCAN_BYTES):
+            yield first, block, where
             done += block.shape[0]
             report(stage, done, total)
 
@@ -313,6 +321,16 @@ def first_block(contexts: Contexts) -> Any:
 
 def _head(block: Any) -> Any:
     return block[:_ROWS_LOOKED_AT]
+
+
+def _warn_of_empty(n_empty: int, contexts: Contexts) -> None:
+    """Warn of rows without counts."""
+    n = sum({id(source): int(source.shape[0]) for source in contexts.sources}.values())
+    if n_empty:
+        warn(
+            f"{n_empty:,} of {n:,} rows of X are without counts. They stay 0, far from all others, which can turn axes "
+            "towards them: leave them out."
+        )
 
 
 def _warn_unless_counts(block: Any, spec: Preprocess) -> None:
