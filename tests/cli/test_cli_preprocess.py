@@ -80,6 +80,24 @@ def test_fit_repeat_and_transform(file, counts, tmp_path, run, max_memory, monke
     np.testing.assert_array_equal(first, second.drop(columns="context"))
 
 
+def test_pearson_residuals(file, counts, tmp_path, run):
+    X, y = counts
+    words = ("-c", "tissue", "--normalize", "pearson", "--hvg", 8, "-r", 2)
+    code, out, err = run("fit", file, *words, "-o", tmp_path / "out", *QUIET)
+    assert code == 0, err
+    assert "Pearson residuals" in out
+    model = MCPCA.load(tmp_path / "out" / "model.mcpca")
+    expected = MCPCA(2, preprocess=Preprocess("pearson", n_top=8), random_state=0).fit(X, y)
+    np.testing.assert_allclose(model.components_, expected.components_, atol=1e-5)
+    code, _, err = run("transform", tmp_path / "out", file, "-o", tmp_path / "scores.csv")
+    assert code == 0, err
+    scores = pd.read_csv(tmp_path / "scores.csv", index_col="row")
+    np.testing.assert_allclose(scores, expected.transform(X), rtol=1e-3, atol=1e-4)
+    code, _, err = run("fit", file, *words, "--target-sum", 1000, "-o", tmp_path / "no", *QUIET)
+    assert code != 0
+    assert "--target-sum" in err
+
+
 def test_a_given_total_in_a_table_of_text(counts, tmp_path, run):
     X, y = counts
     table = pd.DataFrame(X.astype(int), columns=[f"g{j}" for j in range(P)]).assign(tissue=y)

@@ -51,6 +51,7 @@ def test_products(rows, twin, rng):
     close(M @ rows, M @ twin)
     close(transposed_product(sp.csr_array(M.T), rows), M @ twin)
     close(context_sums.transposed(rows, Z), twin.T @ Z)
+    close(rows.mean(axis=0), twin.mean(axis=0))
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,14 @@
 import inspect
 import tracemalloc
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
 import mcpca
 import mcpca._covariances.fit_data
-from mcpca import MCPCA, Preprocess, context_covariances
+from mcpca import MCPCA, Preprocess, context_covariances, pl, tl
 from mcpca._covariances import gram_passes, row_groups
 from mcpca._data.contexts import read_contexts
 from mcpca._data.preprocessed import fit_and_preprocess
@@ -129,6 +130,43 @@ def test_methods_that_take_rows(data, by_passes):
         for result in results:
             close(getattr(pair[0], result), getattr(pair[1], result), 1e-8)
     close(ours.outlyingness(sparse, y), theirs.outlyingness(dense, y))
+
+
+def test_new_contexts_by_their_own_means(data):
+    X, y, new = data
+    labels = np.arange(50) % 2
+    ours, theirs = fit(sp.csr_array(X), y, preprocess="pearson"), fit(residuals(X), y)
+    close(
+        ours.transform(sp.csr_array(new), labels, center="own"),
+        theirs.transform(residuals(new, X), labels, center="own"),
+    )
+
+
+def test_pictures_and_reports_of_rows(data, tmp_path):
+    """They show entries of few rows, which are made dense for it."""
+    X, y, _ = data
+    dense, sparse = residuals(X), sp.csr_array(X)
+    ours, theirs = fit(sparse, y, preprocess="pearson"), fit(dense, y)
+    drawn = [
+        pl.plot_covariances(model, X=rows, y=y).axes[0].images[0].get_array()
+        for model, rows in ((ours, sparse), (theirs, dense))
+    ]
+    close(drawn[0], drawn[1])
+    plt.close("all")
+    path = mcpca.report.write_report(ours, tmp_path / "report.html", X=sparse, y=y)
+    assert "Pearson residuals" in path.read_text()
+
+
+def test_anndata(data):
+    ad = pytest.importorskip("anndata")
+    X, y, new = data
+    adata, other = ad.AnnData(sp.csr_matrix(X), obs={"label": y}), ad.AnnData(sp.csr_matrix(new))
+    tl.mcpca(adata, "label", n_comps=R, preprocess="pearson", random_state=0)
+    theirs = MCPCA(R, random_state=0).fit(residuals(X), y)
+    close(adata.varm["MCPCs"], theirs.components_)
+    tl.transform(other, model=adata)
+    close(other.obsm["X_mcpca"], theirs.transform(residuals(new, X)))
+    assert "Pearson residuals" in adata.uns["mcpca"]["preprocess"]["summary"]
 
 
 @pytest.mark.parametrize("options", [{"robust": True}, {"solver": "ml"}, {"cross_fit": 2}])

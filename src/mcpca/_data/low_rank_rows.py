@@ -99,6 +99,12 @@ class LowRankRows:
         """Return the rows as a dense array."""
         return np.asarray(self.entries.toarray() + self.left @ self.right.T)
 
+    def mean(self, axis: int) -> Array:
+        """Return the mean (p,) of all rows in float64; ``axis`` is 0, as for arrays."""
+        assert axis == 0
+        n = max(self.shape[0], 1)
+        return np.asarray(self.entries.sum(axis=0, dtype=np.float64) + self.left.sum(axis=0) @ self.right.T) / n
+
     def times_power(self, e: int) -> LowRankRows:
         """Return the rows times ``2^e``."""
         entries = self.entries.copy()

@@ -40,6 +40,8 @@ _POINTS = 128
 _SHARES = 256
 # Largest error of f: what is left out must not be seen beside the rounding of residuals, which are about 1.
 _ERROR = {np.dtype(np.float32): 1e-7, np.dtype(np.float64): 1e-10}
+# Coefficients of terms below this, times singular values of up to some thousand, change f by less than rounding does.
+_NO_COEFFICIENT = 1e-12
 # Means below this have residuals of zeros below its root, about rounding.
 _LEAST_MEAN = 1e-24
 
@@ -127,11 +129,23 @@ class PearsonResiduals:
         return np.asarray(np.clip(residuals, -self.clip, self.clip, out=residuals).astype(dtype, copy=False))
 
     def _low_rank(self, block: Any, totals: Array, dtype: np.dtype[Any]) -> LowRankRows:
-        mean = np.repeat(totals, np.diff(block.indptr))
-        mean *= self.shares[block.indices]
-        deviation = np.sqrt(mean + mean * mean / self.theta)
-        values = np.minimum(block.data, mean + self.clip * deviation)
-        values = np.divide(values, deviation, out=np.zeros(len(mean)), where=deviation > 0)
+        # In the precision of the result, and in place: this is done to every entry in every pass.
+        mean = np.repeat(totals.astype(dtype), np.diff(block.indptr))
+        mean *= self.shares.astype(dtype)[block.indices]
+        deviation = mean * dtype.type(1 / self.theta)
+        deviation += 1
+        deviation *= mean
+        np.sqrt(deviation, out=deviation)
+        values: Any = block.data
+        if np.isfinite(self.clip):
+            mean += deviation * dtype.type(self.clip)
+            values = np.minimum(values, mean, out=mean)
+        # Features of new rows may have had no counts in the fit.
+        possible = deviation > 0
+        if possible.all():
+            values = np.divide(values, deviation, out=deviation)
+        else:
+            values = np.divide(values, deviation, out=np.zeros(len(values), dtype), where=possible)
         entries = csr_block(values, block.indices, block.indptr, block.shape[1], dtype, canonical=True)
         terms = self._terms_for(totals, dtype)
         return LowRankRows(entries, terms.left(totals).astype(dtype, copy=False), terms.right)
@@ -206,7 +220,7 @@ class CountSums:
 class _Terms:
     """``-f(s q_j) = sum_l u_l(s) W_jl``.
 
-    ``coefficients`` (_POINTS, L) are those of u_l in Chebyshev polynomials of log s between the logarithms of
+    ``coefficients`` (m, L) are those of u_l in Chebyshev polynomials of log s between the logarithms of
     ``bounds``; ``right`` is W (p, L).
     """
 
@@ -233,7 +247,10 @@ class _Terms:
         # Values at Chebyshev points become coefficients by a cosine transform.
         transform = np.cos(np.outer(np.arange(_POINTS), angles)) * (2 / _POINTS)
         transform[0] /= 2
-        return cls(bounds, transform @ left, right.astype(dtype))
+        coefficients = transform @ left
+        # Those of high degree are rounding errors unless totals differ by many decades; each counts with its term.
+        n_used = int(np.flatnonzero(np.abs(coefficients * sizes[:L]).max(axis=1) > _NO_COEFFICIENT)[-1]) + 1
+        return cls(bounds, coefficients[:n_used], right.astype(dtype))
 
     def left(self, totals: Array) -> Array:
         """Return U (n, L) in float64; rows without counts have zeros."""

@@ -130,10 +130,11 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         rows that have both.
         The last two take values to be missing at random, and no solver that is not named here takes them. All need a
         rank, and covariances (k, p, p) in memory; "em" also a dense copy of the rows. Dask and devices are refused.
-    preprocess : {None, "log1p"}, function or Preprocess
+    preprocess : {None, "log1p", "pearson"}, function or Preprocess
         What is done to each row as it is read, at the fit and by every method that takes rows later: None takes rows
-        as they are; "log1p" brings raw counts to the same total and takes logarithms, as scanpy does by default; a
-        function prepares a block of rows; ``mcpca.Preprocess`` has all choices. Rows are prepared block by block in
+        as they are; "log1p" brings raw counts to the same total and takes logarithms, as scanpy does by default;
+        "pearson" turns them into analytic Pearson residuals, which stay sparse but for a low rank; a function prepares
+        a block of rows; ``mcpca.Preprocess`` has all choices. Rows are prepared block by block in
         every pass, without a copy of the data. Needs rows in memory, in a file or on Dask, not on a device.
     random_state : int, Generator, RandomState or None
         Determines every random number. NumPy's global generator is never touched.

@@ -98,7 +98,7 @@ def check_preprocess(params: dict[str, Any]) -> Preprocess | None:
     if normalize is None:
         for option, value in (("--hvg", hvg), ("--target-sum", target_sum)):
             if value is not None:
-                raise without_effect(option, "it is for raw counts; pass --normalize log1p, or drop it")
+                raise without_effect(option, "it is for raw counts; pass --normalize log1p or pearson, or drop it")
         return None
     if target_sum is not None and normalize != LOG1P:
         raise without_effect("--target-sum", f"it is for --normalize {LOG1P}; drop it")

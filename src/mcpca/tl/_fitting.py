@@ -111,8 +111,8 @@ def mcpca(
         rank; and nuisance that is removed within each context, from the scores as well: strata, crossed if they are
         several; numbers and labels, or a formula over columns, "sex + np.log(n_counts)". Rows that were not fitted then
         have NaN for scores. ``uns[key]["nuisance"]`` says how much of each context's variance it was.
-    preprocess : {None, "log1p"}, function or Preprocess
-        What is done to rows while they are read, as for ``MCPCA``: "log1p" is for raw counts. Totals are over all
+    preprocess : {None, "log1p", "pearson"}, function or Preprocess
+        What is done to rows while they are read, as for ``MCPCA``: both names are for raw counts. Totals are over all
         features, also where ``mask_var`` selects some. ``adata`` keeps its counts, and every function of ``mcpca.tl``
         and every plot prepares them again as the fit did. ``uns[key]["preprocess"]`` says what was done.
     copy : bool
