@@ -36,6 +36,7 @@ class Parameters:
     robust: bool
     cross_fit: int
     missing: str
+    preprocess: Any
     context_weights: Any
     random_state: Any
     tol: float
@@ -44,7 +45,6 @@ class Parameters:
     rank_range: Any = None
     n_seed_pairs: int = 5
     cos_sim_threshold: float = 0.8
-    preprocess: Any = None
     # Not an argument: which MCPCs of a chosen rank are kept, for ``n_components="replicating"``; None keeps all.
     keep: str | None = None
 

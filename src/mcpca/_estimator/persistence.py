@@ -132,6 +132,8 @@ def to_state(saved: SavedModel) -> tuple[dict[str, Array], dict[str, Any]]:
         "parameters": {
             name: _parameter_to_json(value, keeps_functions=name == "preprocess")
             for name, value in saved.parameters.items()
+            # Versions without it read a file of rows that were taken as they are.
+            if not (name == "preprocess" and value is None)
         },
         "contexts": names_to_json(model.contexts),
         "feature_names": names_to_json(model.feature_names),
