@@ -194,9 +194,14 @@ def _fitted_of_model(source: Any) -> Fitted:
     steps, model = split_steps(source)
     names = getattr(model, "feature_names_in_", None)
     # A PCA before MCPCA gives arrays, whose columns are named by the steps alone.
+    # The model may be of some of the features that rows have.
+    done = model.preprocess_
+    p = model.n_features_in_ if done is None else done.n_features_in
+    columns = None if done is None else done.columns
     if names is None and steps is not None:
-        names = names_after(steps, model.n_features_in_)
-    features = _numbered_features(model.n_features_in_) if names is None else [str(name) for name in names]
+        names = _at(names_after(steps, p), columns)
+    features = _at(_numbered_features(p), columns) if names is None else [str(name) for name in names]
+    assert features is not None
     return Fitted(
         _double(model.loadings_),
         [str(name) for name in model.contexts_],
@@ -215,6 +220,13 @@ def _fitted_of_model(source: Any) -> Fitted:
         cross_fitted=model.attenuation_ is not None,
         prepared=None if model.preprocess_ is None else model.preprocess_.summary(),
     )
+
+
+def _at(names: Any, columns: Array | None) -> list[Any] | None:
+    """Return the names at some positions, or all; None for none."""
+    if names is None:
+        return None
+    return list(names) if columns is None else [names[j] for j in columns.tolist()]
 
 
 def _numbered_features(p: int) -> list[str]:

@@ -22,6 +22,7 @@ from .._data.dask_graph import computed
 from .._data.detect import is_anndata
 from .._data.labels import name_array
 from .._estimator.mcpca import MCPCA, fitted_model
+from .._model.new_rows import n_raw_features
 from .._results.anndata_layout import add_result, keys_of, obs_columns, read_model, stored_fit, stored_names
 from .._results.anndata_new import features_by_name, rows_on_components
 from .._results.anndata_preprocess import fitted_preprocess, of_rows_in
@@ -223,7 +224,7 @@ def transform(
         "batch": stored_names(batch),
         "covariates": stored_names(covariates),
         # Features that the fit does not have are left out without a warning: an AnnData usually has all genes.
-        "ignored": adata.n_vars - fitted.n_features_in_ if obsm is None else None,
+        "ignored": adata.n_vars - n_raw_features(fitted_model(fitted)) if obsm is None else None,
         "version": version("mcpca"),
     }
     add_result(target, key_added, "transform", {name: value for name, value in how.items() if value is not None})
