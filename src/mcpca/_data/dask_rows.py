@@ -52,6 +52,7 @@ from .dask_tasks import (
     matmul,
 )
 from .detect import has_dask_rows
+from .fitted_preprocess import keeps_sparse
 from .labels import Coded, name_array, rows_of_codes, take_labels
 from .low_rank_rows import LowRankRows, stacked
 
@@ -364,7 +365,7 @@ class DaskEngine:
                 row_bytes = found[source.matrix].nbytes / max(found[source.matrix].n_rows, 1)
                 shape = n, fitted.n_features_out
                 made[source.matrix] = DaskSource(
-                    shape, dtypes[source.matrix], fitted.keeps_sparse(source.sparse), int(n * row_bytes), source.matrix
+                    shape, dtypes[source.matrix], keeps_sparse(fitted, source.sparse), int(n * row_bytes), source.matrix
                 )
         size = max((one.size for one in found.values()), default=0.0)
         return replace(self, blocks=blocks, size=size), [made[source.matrix] for source in sources]

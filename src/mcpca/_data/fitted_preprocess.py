@@ -48,7 +48,7 @@ class FittedPreprocess(Shown):
     n_empty : int or None
         Rows of the fit without any counts, which stay 0; None if totals of all rows were not needed.
     residuals : PearsonResiduals or None
-        What Pearson residuals take of the rows of the fit.
+        What Pearson residuals take of the rows of the fit: ``shares`` of the features, ``theta`` and ``clip``.
     """
 
     spec: Preprocess
@@ -70,10 +70,6 @@ class FittedPreprocess(Shown):
         """Names of the features of prepared rows."""
         names = self.feature_names_in
         return names if names is None or self.columns is None else names[self.columns]
-
-    def keeps_sparse(self, sparse: bool) -> bool:
-        """Whether prepared rows are sparse, given that raw ones are or not; Pearson residuals, but for a low rank."""
-        return sparse and (self.residuals is None or self.residuals.keeps_sparse)
 
     def with_function(self, function: Callable[[Any], Any]) -> FittedPreprocess:
         """Return the same with this function: that of the fit, for a model from a file, which has only its name."""
@@ -212,3 +208,8 @@ class FittedPreprocess(Shown):
         if self.n_empty:
             done.append(f"{counted(self.n_empty, 'row')} without counts stayed 0.")
         return done or ["Rows were taken as they are."]
+
+
+def keeps_sparse(fitted: FittedPreprocess, sparse: bool) -> bool:
+    """Whether prepared rows are sparse, given that raw ones are or not; Pearson residuals, but for a low rank."""
+    return sparse and (fitted.residuals is None or fitted.residuals.keeps_sparse)

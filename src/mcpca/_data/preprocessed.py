@@ -24,7 +24,7 @@ from .alignment import are_positions
 from .blocks import SCAN_BYTES, RowBlock, check_block, in_asked_order, row_numbers
 from .contexts import Contexts
 from .disk import CSRDiskSource, DenseDiskSource
-from .fitted_preprocess import FittedPreprocess
+from .fitted_preprocess import FittedPreprocess, keeps_sparse
 from .held_rows import TotalledSource, held, holding_limit
 from .low_rank_rows import LowRankRows, stacked
 from .pearson import CountSums, PearsonResiduals
@@ -60,7 +60,7 @@ class PreprocessedSource:
         self._factors = factors
         self.shape = int(source.shape[0]), fitted.n_features_out
         self.dtype = fitted.dtype_of(source)
-        self.sparse = fitted.keeps_sparse(bool(source.sparse))
+        self.sparse = keeps_sparse(fitted, bool(source.sparse))
         self.low_rank = self.sparse and fitted.residuals is not None
         self.in_memory = bool(source.in_memory)
         if self.sparse:
