@@ -37,7 +37,8 @@ class Preprocess:
     kind : {"log1p", "pearson", None} or callable
         "log1p": ``y_cj = log(1 + T x_cj / n_c)``, with ``n_c`` the total of row c over all features and T the median
         total of rows that are not empty, or ``target_sum``. This is what ``scanpy.pp.normalize_total`` and
-        ``scanpy.pp.log1p`` give with their defaults, to rounding; rows without counts stay 0. Values must not be
+        ``scanpy.pp.log1p`` give with their defaults, to rounding (but for sparse rows some of which have no counts,
+        among which scanpy 1.11 takes the median of all rows); rows without counts stay 0. Values must not be
         negative; if they are not whole numbers, there is a ``NotCountsWarning``. Integers become float32, as scanpy has
         it; float32 and float64 stay what they are.
         "pearson": analytic Pearson residuals ``(x_cj - mu) / sqrt(mu + mu^2 / theta)`` with ``mu = n_c q_j`` and
