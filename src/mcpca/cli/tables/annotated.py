@@ -24,7 +24,7 @@ from .columns import choose_features
 from .data import Budget, FilePart, Reading, column_positions
 from .labels import Labels, labels_of_texts
 
-_RAW_COUNTS = "the values look like raw counts; --normalize log1p prepares them, or name another matrix with --layer."
+RAW_COUNTS = "the values look like raw counts; --normalize log1p prepares them, or name another matrix with --layer."
 
 
 class Annotated:
@@ -177,7 +177,7 @@ class Annotated:
                 raise UnusableFileError(self.where, f"its matrix has {source.shape[0]} rows, and obs has {self.n_obs}.")
             # A guess from the first rows. Not for embeddings, and not for new rows of a model, which is fitted already.
             if reading.obsm is None and wanted is None and not reading.raw and counts_in(source) is not None:
-                part.oddities.append(_RAW_COUNTS)
+                part.oddities.append(RAW_COUNTS)
             # All columns are read before some are chosen, so that is what has to fit.
             if budget.take(source.nbytes):
                 X: Any = source.gather(slice(0, source.shape[0]))
