@@ -25,7 +25,7 @@ from .blocks import SCAN_BYTES, RowBlock, check_block, in_asked_order, row_numbe
 from .contexts import Contexts
 from .disk import CSRDiskSource, DenseDiskSource
 from .fitted_preprocess import FittedPreprocess, keeps_sparse
-from .held_rows import TotalledSource, held, holding_limit
+from .held_rows import RowsRead, TotalledSource, held, holding_limit
 from .low_rank_rows import LowRankRows, stacked
 from .pearson import CountSums, PearsonResiduals
 from .preprocess import LOG1P, PEARSON, Preprocess, as_preprocess, function_name
@@ -129,7 +129,14 @@ def reads_single_rows(source: Any) -> bool:
     return isinstance(inner, (CSRDiskSource, DenseDiskSource))
 
 
-def preprocessed(contexts: Contexts, fitted: FittedPreprocess | None, X: Any = None, *, hold: bool = False) -> Contexts:
+def preprocessed(
+    contexts: Contexts,
+    fitted: FittedPreprocess | None,
+    X: Any = None,
+    *,
+    hold: bool = False,
+    report: Report = silent,
+) -> Contexts:
     """Return the contexts with prepared rows, read through the steps of a fit; those that are prepared already as is.
 
     ``X`` is what the user passed, to which size factors that are given belong. ``hold`` is for what passes over the
@@ -151,9 +158,10 @@ def preprocessed(contexts: Contexts, fitted: FittedPreprocess | None, X: Any = N
         for source, numbers, where in zip(contexts.sources, factors, _wheres(contexts), strict=True):
             if id(source) not in wrapped:
                 made = PreprocessedSource(source, fitted, where, numbers)
-                # What is taken from raw rows in memory is a part of them, whatever they take.
-                few = held(made, source.nbytes if source.in_memory else room) if hold else None
-                room -= few.nbytes if few is not None and not source.in_memory else 0
+                # What is taken from raw rows in memory is a part of them, whatever they take; a map is on disk.
+                is_here = source.in_memory and not isinstance(getattr(source, "array", None), np.memmap)
+                few = held(made, source.nbytes if is_here else room, report) if hold else None
+                room -= few.nbytes if few is not None and not is_here else 0
                 wrapped[id(source)] = made if few is None else few
         sources = [wrapped[id(source)] for source in contexts.sources]
     return replace(contexts, sources=sources, engine=engine, feature_names=fitted.feature_names_out, preprocess=fitted)
@@ -179,7 +187,8 @@ def fit_and_preprocess(
     spec = as_preprocess(preprocess)
     if spec is None or contexts.preprocess is not None:
         return contexts
-    return preprocessed(contexts, fit_preprocess(spec, contexts, X, report, columns=columns), X, hold=True)
+    fitted = fit_preprocess(spec, contexts, X, report, columns=columns)
+    return preprocessed(contexts, fitted, X, hold=True, report=report)
 
 
 def refuse_on_device(preprocess: Any) -> None:
@@ -215,7 +224,7 @@ def fit_preprocess(
     if spec.n_top is not None:
         if columns is not None:
             raise ValueError(f"n_top={spec.n_top} beside features that are selected already; drop one of the two.")
-        chosen, totals = _most_variable(contexts, spec.n_top)
+        chosen, totals = _most_variable(contexts, spec.n_top, report)
         fitted = replace(fitted, columns=chosen)
     if spec.divides_by_totals and spec.kind == LOG1P and spec.target_sum is None:
         if totals is None:
@@ -250,7 +259,7 @@ def _checked_sums(block: Any, first: int, where: str) -> CountSums:
     return CountSums.of(block, totals)
 
 
-def _most_variable(contexts: Contexts, n_top: int) -> tuple[Array | None, Array | None]:
+def _most_variable(contexts: Contexts, n_top: int, report: Report) -> tuple[Array | None, Array | None]:
     """Return the columns of the most variable counts, in increasing order, and the totals of rows.
 
     None for all columns, and for totals if no pass over rows in this process has left them behind.
@@ -262,7 +271,10 @@ def _most_variable(contexts: Contexts, n_top: int) -> tuple[Array | None, Array 
     everything = _of_all_rows(contexts)
     if contexts.engine is not None:
         return variable_features(everything, n_top).chosen, None
-    totalled = {id(source): TotalledSource(source) for source in everything.sources}
+    # A second pass, which numbers that are no counts take, is told of no more: what is done never falls.
+    n = sum({id(source): int(source.shape[0]) for source in everything.sources}.values())
+    progress = RowsRead(report, "variable features", n)
+    totalled = {id(source): TotalledSource(source, progress) for source in everything.sources}
     sources = [totalled[id(source)] for source in everything.sources]
     chosen = variable_features(replace(everything, sources=sources), n_top).chosen
     return chosen, np.concatenate([source.totals for source in totalled.values()])
