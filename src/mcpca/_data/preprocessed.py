@@ -18,12 +18,11 @@ import scipy.sparse
 from .._utils.arguments import check_integer
 from .._utils.progress import silent
 from .._utils.types import Array, Report
-from .._utils.user_warnings import warn
-from ..exceptions import NotCountsWarning
 from .alignment import are_positions
 from .blocks import SCAN_BYTES, RowBlock, check_block, in_asked_order, row_numbers
 from .contexts import Contexts
 from .disk import CSRDiskSource, DenseDiskSource
+from .doubtful_counts import warn_of_empty, warn_unless_counts
 from .fitted_preprocess import FittedPreprocess, keeps_sparse
 from .held_rows import RowsRead, TotalledSource, held, holding_limit
 from .low_rank_rows import LowRankRows, stacked
@@ -32,10 +31,7 @@ from .preprocess import LOG1P, PEARSON, Preprocess, as_preprocess, function_name
 from .row_steps import (
     check_counts,
     check_row_wise,
-    examples_of_fractions,
-    fraction_of_fractions,
     row_totals,
-    stored_values,
 )
 from .size_factors import factors_of_sources
 from .variable_features import variable_features
@@ -46,8 +42,6 @@ T = TypeVar("T")
 # any preprocess.
 _ROWS_LOOKED_AT = 200
 _ROWS_TRIED = 64
-# Share of values that are no whole numbers from which on rows do not look like counts: a few may be corrected ones.
-_FRACTIONS = 0.01
 
 
 class PreprocessedSource:
@@ -216,7 +210,7 @@ def fit_preprocess(
     fitted = FittedPreprocess(spec, contexts.n_features, names, spec.target_sum, columns)
     first = first_block(contexts)
     if spec.takes_counts:
-        _warn_unless_counts(first, spec)
+        warn_unless_counts(first, spec.kind_in_words())
     elif callable(spec.kind):
         check_block(first, 0, "X")
         check_row_wise(spec.kind, function_name(spec.kind), first[:_ROWS_TRIED], "X")
@@ -230,7 +224,7 @@ def fit_preprocess(
         if totals is None:
             totals = np.concatenate(list(over_blocks(contexts, row_totals, report, "totals of rows")))
         fitted = replace(fitted, target_sum=median_total(totals, contexts, fitted), n_empty=int((totals == 0).sum()))
-        _warn_of_empty(fitted.n_empty or 0, contexts)
+        warn_of_empty(fitted.n_empty or 0, contexts)
     if spec.kind == PEARSON:
         sums = _count_sums(contexts, report)
         residuals = PearsonResiduals.fitted(sums, fitted.columns, spec.theta, spec.clip)
@@ -340,34 +334,6 @@ def first_block(contexts: Contexts) -> Any:
 
 def _head(block: Any) -> Any:
     return block[:_ROWS_LOOKED_AT]
-
-
-def _warn_of_empty(n_empty: int, contexts: Contexts) -> None:
-    """Warn of rows without counts."""
-    n = sum({id(source): int(source.shape[0]) for source in contexts.sources}.values())
-    if n_empty:
-        warn(
-            f"{n_empty:,} of {n:,} rows of X are without counts. They stay 0, far from all others, which can turn axes "
-            "towards them: leave them out."
-        )
-
-
-def _warn_unless_counts(block: Any, spec: Preprocess) -> None:
-    """Warn if values are no whole numbers: they may have been normalised before."""
-    share = fraction_of_fractions(block)
-    if share <= _FRACTIONS:
-        return
-    values = stored_values(block)
-    # Logarithms of counts are below 15, and normalised totals are alike.
-    totals = row_totals(block)
-    alike = len(totals) > 1 and totals.min() > 0 and np.ptp(totals) < 1e-3 * totals.max()
-    seems = "have been normalised" if alike else "are logarithms" if values.max() < 15 else "are corrected or scaled"
-    warn(
-        f"X does not look like raw counts: {share:.0%} of the values in its first {block.shape[0]} rows are no whole "
-        f"numbers ({examples_of_fractions(block)}), as though they {seems}. preprocess={spec.kind!r} is for counts: "
-        "pass these, or preprocess=None for rows that have been prepared.",
-        NotCountsWarning,
-    )
 
 
 def _scales(contexts: Contexts, report: Report) -> Array:
