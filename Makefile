@@ -20,9 +20,9 @@ test-torch: $(VENV)/.test-torch
 	$(BIN)/python -m pytest -q tests/covariances/test_device_stack.py tests/covariances/test_device_sparse.py \
 	  tests/analysis/test_embeddings.py
 
-# Neighbours and UMAP of scanpy on scores; scanpy brings a compiler.
+# Neighbours and UMAP of scanpy on scores, and what it does to raw counts; scanpy brings a compiler.
 test-scanpy: $(VENV)/.test-scanpy
-	$(BIN)/python -m pytest -q tests/tl/test_tl.py
+	$(BIN)/python -m pytest -q tests/tl/test_tl.py tests/data/test_*_of_scanpy.py
 
 lint: $(VENV)/.lint
 	$(BIN)/ruff check .

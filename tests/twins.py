@@ -132,6 +132,14 @@ def covariances_without_nuisance(X, y, batch, Z):
     return np.array(S), residuals
 
 
+def log1p_of_counts(X, target=None, factors=None):
+    """Rows divided by their totals, times the median total of those with counts, and log(1 + x): one row at a time."""
+    totals = [float(sum(row)) for row in X.tolist()]
+    target = np.median([t for t in totals if t > 0]) if target is None else target
+    by = [t / target if t > 0 else 1.0 for t in totals] if factors is None else factors
+    return np.array([[np.log(1 + x / s) for x in row] for row, s in zip(X.tolist(), by, strict=True)])
+
+
 def shrunk_weights(G, v, shares, overlap, common=0.7):
     """Weights of own, pooled, model and identity, one context at a time, from inner products of what they estimate."""
     k = len(G)

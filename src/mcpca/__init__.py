@@ -11,6 +11,8 @@ from . import tl
 from ._comparison.solvers import compare_solvers
 from ._covariances.context_covariances import ContextCovariances, context_covariances
 from ._covariances.moments import ContextMoments
+from ._data.fitted_preprocess import FittedPreprocess
+from ._data.preprocess import Preprocess
 from ._estimator.context_dependence import context_dependence
 from ._estimator.mcpca import MCPCA
 from ._inference.bootstrap import Bootstrap
@@ -43,6 +45,7 @@ from .exceptions import (
     FewGroupsWarning,
     IdentifiabilityWarning,
     NoStableRankError,
+    NotCountsWarning,
     NothingAboveNoiseError,
     NuisanceWarning,
     RankExceedsDataError,
@@ -70,14 +73,17 @@ __all__ = [
     "ExtraFeaturesWarning",
     "Facets",
     "FewGroupsWarning",
+    "FittedPreprocess",
     "IdentifiabilityWarning",
     "Landscape",
     "Matching",
     "NoStableRankError",
+    "NotCountsWarning",
     "NothingAboveNoiseError",
     "NuisanceWarning",
     "OvercompleteDecomposition",
     "Precision",
+    "Preprocess",
     "Presence",
     "RankChoice",
     "RankExceedsDataError",

@@ -15,6 +15,7 @@ __all__ = [
     "InflatedLoadingsWarning",
     "MissingFeaturesWarning",
     "NoStableRankError",
+    "NotCountsWarning",
     "NothingAboveNoiseError",
     "RankExceedsDataError",
     "RawCountsWarning",
@@ -86,6 +87,10 @@ class NoStableRankError(ValueError):
     def __init__(self, message: str, choice: object) -> None:
         super().__init__(message)
         self.choice = choice
+
+
+class NotCountsWarning(UserWarning):
+    """The rows are to be prepared as raw counts, and do not look like counts: they may have been prepared before."""
 
 
 class NothingAboveNoiseError(ValueError):

@@ -639,7 +639,9 @@ def test_doctor_knows_counts_models_and_moments(fitted, tmp_path, capsys, rng):
     obs = pd.DataFrame({"type": list("ab") * 20}, index=[str(i) for i in range(40)])
     anndata.AnnData(rng.poisson(30, size=(40, 5)).astype(float), obs=obs).write_h5ad(tmp_path / "raw.h5ad")
     assert main(["doctor", str(tmp_path / "raw.h5ad")]) == 0
-    assert "look like raw counts; normalise" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "look like raw counts; --normalize log1p prepares them" in out
+    assert out.endswith("--context type --normalize log1p\n")
     assert main(["doctor", str(fitted / "model.mcpca")]) == 0
     assert "a fitted model: 2 MCPCs, 4 contexts, 6 features, solver mspm" in capsys.readouterr().out
     np.save(tmp_path / "x.npy", planted()[0])

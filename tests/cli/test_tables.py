@@ -246,7 +246,7 @@ def test_highly_variable_genes_and_raw_counts(tmp_path, rng):
     data = read_data([tmp_path / "a.h5ad"], Reading(**base))
     assert data.feature_names == FEATURES[::2]
     assert data.notes == ["3 of 6 features by var['highly_variable']; --mask-var all takes all."]
-    assert data.oddities[0].startswith("the values look like raw counts; normalise")
+    assert data.oddities[0].startswith("the values look like raw counts; --normalize log1p")
     for asked, names in (
         ({"mask_var": "all"}, FEATURES),
         ({"mask_var": "mine"}, ["g0"]),

@@ -40,6 +40,7 @@ ATTRIBUTES = {
     "attenuation": "attenuation_",
     "nuisance": "nuisance_",
     "kept_of": "kept_of_",
+    "preprocess": "preprocess_",
     "space": "_space",
 }
 

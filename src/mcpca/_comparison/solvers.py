@@ -14,6 +14,7 @@ from .._covariances.scaling import in_range
 from .._data.annotations import take_annotations
 from .._data.contexts import Contexts, read_contexts
 from .._data.detect import holds_device_arrays
+from .._data.preprocessed import fit_and_preprocess, refuse_on_device
 from .._inference.held_out import Half, Prediction, SharedAxes, deciding_error
 from .._inference.replication import check_halves
 from .._inference.sampling import checked_groups
@@ -24,6 +25,7 @@ from .._solvers.floor import FLOORS, own_floor
 from .._solvers.loadings import solve_loadings
 from .._utils.arguments import as_generator, check_integer, check_rank
 from .._utils.progress import reporting, silent
+from .._utils.types import Report
 from .naive import NAIVE
 
 if TYPE_CHECKING:
@@ -44,6 +46,7 @@ def compare_solvers(
     *,
     batch: Any = None,
     covariates: Any = None,
+    preprocess: Any = None,
     baselines: Sequence[str] = _BASELINES,
     n_splits: int = 3,
     random_state: Any = None,
@@ -70,6 +73,8 @@ def compare_solvers(
         Which rows were sampled together, as in ``MCPCA.fit``: halves are then halves of the groups of each context.
     batch, covariates : optional
         Nuisance to be removed, as in ``MCPCA.fit``.
+    preprocess : optional
+        What is done to rows while they are read, as in ``MCPCA``.
     baselines : sequence of str
         Other methods, keys of ``mcpca.baselines.METHODS``; ``()`` for none. Their loadings are those beside an
         isotropic floor, as for "mspm" and "lsq".
@@ -132,7 +137,7 @@ def compare_solvers(
         raise ValueError("solvers is empty; name at least one, for example 'mspm', or drop it for all of them.")
     rng = as_generator(random_state)
     with reporting(verbose, "comparison of solvers") as report:
-        contexts = _contexts(X, y, groups, batch, covariates)
+        contexts = _contexts(X, y, groups, batch, covariates, preprocess, report)
         r = check_rank(r, contexts.n_features, "r")
         for method in methods.values():
             method.check(len(contexts.names), {})
@@ -157,7 +162,7 @@ def compare_solvers(
     return in_units(compared, e)
 
 
-def _contexts(X: Any, y: Any, groups: Any, batch: Any, covariates: Any) -> Contexts:
+def _contexts(X: Any, y: Any, groups: Any, batch: Any, covariates: Any, preprocess: Any, report: Report) -> Contexts:
     """Read the rows, on the host; raise where halves of them cannot be compared."""
     if isinstance(X, np.ndarray) and X.ndim == 3:
         raise ValueError(
@@ -165,8 +170,11 @@ def _contexts(X: Any, y: Any, groups: Any, batch: Any, covariates: Any) -> Conte
             "to; pass the rows."
         )
     annotated = take_annotations(X, y, groups=groups, batch=batch, covariates=covariates)
-    read = read_device_contexts if holds_device_arrays(annotated.X) else read_contexts
-    contexts = checked_groups(annotated.attach(read(annotated.X, annotated.y)))
+    on_device = holds_device_arrays(annotated.X)
+    if on_device:
+        refuse_on_device(preprocess)
+    raw = (read_device_contexts if on_device else read_contexts)(annotated.X, annotated.y)
+    contexts = checked_groups(annotated.attach(fit_and_preprocess(preprocess, raw, annotated.X, report)))
     if contexts.engine is not None:
         raise ValueError(
             "X is on Dask, and solvers are compared on rows in memory; bring them, or some of them, there."

@@ -70,7 +70,13 @@ class ContextCovariances(Shown):
 
 
 def context_covariances(
-    X: Any, y: Any = None, *, batch: Any = None, covariates: Any = None, verbose: Any = None
+    X: Any,
+    y: Any = None,
+    *,
+    batch: Any = None,
+    covariates: Any = None,
+    preprocess: Any = None,
+    verbose: Any = None,
 ) -> ContextCovariances:
     """Return the covariance of each context, for any form of input that ``MCPCA.fit`` takes.
 
@@ -83,6 +89,8 @@ def context_covariances(
     batch, covariates : optional
         Nuisance that is removed within each context, as in ``MCPCA.fit``: covariances are then
         ``X_i^T (I - P_i) X_i / (n_i - rank P_i)``, with P_i the projection onto constant, batches and covariates.
+    preprocess : optional
+        What is done to rows while they are read, as in ``MCPCA``.
     verbose : None, bool or callable
         Progress, as in ``MCPCA``.
 
@@ -96,10 +104,11 @@ def context_covariances(
     cost no accuracy. float32 rows give float32 covariances (half the memory, about six digits), with means summed in
     float64.
     """
-    contexts = take_annotations(X, y, batch=batch, covariates=covariates).contexts()
-    check_nuisance(contexts)
-    contexts, e = in_range(contexts)
     with reporting(verbose, "covariances") as report:
+        annotated = take_annotations(X, y, batch=batch, covariates=covariates)
+        contexts = annotated.contexts(preprocess=preprocess, report=report)
+        check_nuisance(contexts)
+        contexts, e = in_range(contexts)
         scaled = covariances_of(contexts, report)
     # Rows were multiplied by 2^-e, so covariances go back by 4^e: powers of two, which cost no digit.
     return replace(scaled, covariances=np.ldexp(scaled.covariances, 2 * e), means=np.ldexp(scaled.means, e))

@@ -18,6 +18,7 @@ import scipy.sparse
 from .._data import context_sums
 from .._data.context_sums import Sum
 from .._data.contexts import Contexts
+from .._data.low_rank_rows import LowRankRows, dense_rows
 from .._data.projection import offset_scores
 from .._data.scatter import add_centred
 from .._utils.types import Array
@@ -51,7 +52,7 @@ def adds_by_entry(contexts: Contexts) -> bool:
     """Whether to add sparse rows entry by entry; not on other machines, where that would be more data to send."""
     many = len(contexts.names) > _MANY_CONTEXTS
     # All contexts have to be sparse: ``entries_by_context`` reads the arrays of a CSR block.
-    return bool(contexts.engine is None and many and contexts.sparse.all())
+    return bool(contexts.engine is None and many and contexts.sparse.all() and not contexts.low_rank)
 
 
 def row_sums(by_entry: bool, X: Any, codes: Array) -> list[Sum]:
@@ -98,6 +99,8 @@ class SquareLengths:
 
     def of(self, X: Any, codes: Array) -> Array:
         """Return the squared lengths (n,) in float64; memory O(nnz), or that of a chunk of dense rows."""
+        if isinstance(X, LowRankRows):
+            return X.row_squares(self.weights)
         if scipy.sparse.issparse(X):
             squares = X.data.astype(np.float64)
             squares *= squares
@@ -189,5 +192,5 @@ def centred_scatters(means: Array, X: Any, codes: Array) -> list[Sum]:
             continue
         for start in range(0, Xi.shape[0], step):
             some = Xi[start : start + step]
-            add_centred(some.toarray() if scipy.sparse.issparse(some) else some, means[i], scatters[j], centred_sums[j])
+            add_centred(dense_rows(some), means[i], scatters[j], centred_sums[j])
     return [Sum(0, present, scatters), Sum(1, present, centred_sums)]

@@ -22,8 +22,10 @@ from sklearn import get_config
 
 from .._data.blocks import Room
 from .._data.contexts import Contexts
+from .._data.held_rows import held
 from .._data.labels import as_numbers
-from .._data.sources import CSCDiskSource, CSRDiskSource, DenseDiskSource, Source, as_source
+from .._data.preprocessed import is_file
+from .._data.sources import CSRDiskSource, DenseDiskSource, Source, as_source
 from .._utils.types import Array, Report
 from .read_ahead import blocks_ahead
 
@@ -77,12 +79,15 @@ def loaded_if_small(contexts: Contexts, report: Report) -> Contexts:
 
     Passes gather that many bytes of rows at a time in any case, and so need not read them again.
     """
-    on_disk = {id(source): source for source in contexts.sources if isinstance(source, (*ON_DISK, CSCDiskSource))}
-    if not on_disk or sum(source.nbytes for source in on_disk.values()) > memory_limit():
+    files = {id(source): source for source in contexts.sources if is_file(source)}
+    if not files or sum(source.nbytes for source in files.values()) > memory_limit():
         return contexts
-    report("reading rows", 0, 1)
-    here = {key: as_source(source.gather(slice(0, source.shape[0])), "X") for key, source in on_disk.items()}
-    report("reading rows", 1, 1)
+    here: dict[int, Source] = {}
+    for key, source in files.items():
+        loaded = held(source, memory_limit(), report, "reading rows")
+        if loaded is None:  # sizes of prepared rows are estimates
+            return contexts
+        here[key] = loaded
     return replace(contexts, sources=[here.get(id(source), source) for source in contexts.sources])
 
 

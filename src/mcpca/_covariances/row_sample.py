@@ -11,11 +11,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._data.blocks import has_finite_sum, stored
 from .._data.contexts import Contexts
 from .._data.labels import rows_by_context
-from .._data.sources import CSRSource, DenseSource, Source, as_source
+from .._data.preprocessed import reads_single_rows
+from .._data.sources import Source, as_source
 from .._utils.types import Array
-from .row_groups import ON_DISK, memory_limit
+from .row_groups import memory_limit
 
 # Consecutive rows in each run of a sample. Longer runs are faster to read; shorter ones spread the sample more evenly
 # over a file that is sorted, and so over its contexts.
@@ -39,7 +41,7 @@ def sample_of(contexts: Contexts, share: float, least: int) -> RowSample | None:
     """
     # Contexts of one matrix share their source.
     sources = list({id(source): source for source in contexts.sources}.values())
-    if contexts.resampled or not all(isinstance(source, (DenseSource, CSRSource, *ON_DISK)) for source in sources):
+    if contexts.resampled or not all(map(reads_single_rows, sources)):
         return None
     n_bytes = sum(source.nbytes for source in sources)
     # The sample stays in memory while its leading directions are found.
@@ -54,7 +56,7 @@ def sample_of(contexts: Contexts, share: float, least: int) -> RowSample | None:
         if not len(wanted):
             continue
         block: Any = source.gather(wanted)
-        if not np.isfinite((block.data if source.sparse else block).sum(dtype=np.float64)):
+        if not has_finite_sum(stored(block)):
             return None  # the pass over all rows will name the row
         blocks[id(source)] = as_source(block, "X")
         # ``rows_by_context`` wants codes without gaps, and not all contexts are in the sample.

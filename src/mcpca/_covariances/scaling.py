@@ -17,7 +17,8 @@ import numpy as np
 
 from .._data.blocks import RowBlock, Source, largest, times_power
 from .._data.contexts import Contexts
-from .._data.sources import ChunkSource, CSCDiskSource, CSCSource, CSRDiskSource, DenseDiskSource
+from .._data.preprocessed import reads_single_rows
+from .._data.sources import ChunkSource, CSCDiskSource, CSCSource
 from .._utils.array_api import namespace, to_host
 from .._utils.types import Array
 
@@ -47,6 +48,7 @@ class ScaledSource:
         self.nbytes = source.nbytes
         self.in_memory = source.in_memory
         self.sparse = source.sparse
+        self.low_rank = getattr(source, "low_rank", False)
 
     def gather(self, rows: slice | Array) -> RowBlock:
         """Return these rows in this order: a copy."""
@@ -140,7 +142,7 @@ def _size_of(source: Source) -> float:
         n = source.shape[0]
         # Beginning, middle and end: sorted rows, or files that were appended to, may change in size on the way.
         n_rows = min(n, max(1, _SAMPLE_NUMBERS // source.shape[1]))
-        reads_anywhere = source.in_memory or isinstance(source, (CSRDiskSource, DenseDiskSource))
+        reads_anywhere = source.in_memory or reads_single_rows(source)
         starts = {0, (n - n_rows) // 2, n - n_rows} if reads_anywhere else {0}
         size = max(largest(source.gather(slice(start, start + n_rows))) for start in sorted(starts))
     if size == 0:

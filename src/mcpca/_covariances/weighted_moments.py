@@ -22,7 +22,6 @@ from functools import cache, partial
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 from scipy.stats import chi2
 
 from .._data.blocks import Source
@@ -235,7 +234,7 @@ def centred_pieces(X: Any, mean: Array) -> Iterator[tuple[slice, Array]]:
     """Yield (which rows, their dense copy less ``mean`` in float64) of a dense or CSR block, some rows at a time."""
     step = max(1, _COPY_NUMBERS // len(mean))
     start = 0
-    pieces = dense_pieces(X, step) if scipy.sparse.issparse(X) else _slices(X, step)
+    pieces = _slices(X, step) if isinstance(X, np.ndarray) else dense_pieces(X, step)
     for piece in pieces:
         Z = piece - mean  # float64, as the mean is
         yield slice(start, start + len(Z)), Z

@@ -96,9 +96,18 @@ class FeatureSpace:
         return full
 
 
-def space_of(adata: Any, layer: str | None, obsm: str | None, mask_var: Any) -> FeatureSpace:
-    """Return the features that these arguments of ``mcpca.tl.mcpca`` select. Nothing sparse is made dense."""
+def space_of(adata: Any, layer: str | None, obsm: str | None, mask_var: Any, *, select: bool = True) -> FeatureSpace:
+    """Return the features that these arguments of ``mcpca.tl.mcpca`` select. Nothing sparse is made dense.
+
+    Without ``select`` the source and ``names`` have all features still, for rows that are to be prepared: their totals
+    are over all features.
+    """
     if obsm is not None:
+        if not select:
+            raise ValueError(
+                f"preprocess with obsm={obsm!r}: rows there are no counts. Drop obsm, to prepare the counts in X or "
+                "in a layer, or drop preprocess."
+            )
         return _space_of_obsm(adata, layer, obsm, mask_var)
     matrix, names = layer_matrix(adata, layer)
     check_unique(names, "adata")
@@ -108,6 +117,8 @@ def space_of(adata: Any, layer: str | None, obsm: str | None, mask_var: Any) -> 
     # A mask of all features is none: selecting columns would copy the matrix.
     if columns is None or len(columns) == len(names):
         return FeatureSpace(feature_rows(matrix, None, _where(layer)), names, None, None, True, mask_var)
+    if not select:
+        return FeatureSpace(feature_rows(matrix, None, _where(layer)), names, columns, None, True, mask_var)
     return FeatureSpace(feature_rows(matrix, columns, _where(layer)), names[columns], columns, None, True, mask_var)
 
 
@@ -230,8 +241,8 @@ def warn_of_counts(space: FeatureSpace, layer: str | None) -> str | None:
     n_rows, largest = counts
     text = (
         f"{_where(layer)} looks like raw counts (whole numbers up to {largest:.0f} in its first {n_rows} "
-        "rows), of which the largest variation is the total count of a row. Normalise it first, with "
-        "sc.pp.normalize_total(adata) and sc.pp.log1p(adata), or pass a normalised layer."
+        "rows), of which the largest variation is the total count of a row. Pass preprocess='log1p', which normalises "
+        "them as sc.pp.normalize_total(adata) and sc.pp.log1p(adata) do, or a normalised layer."
     )
     warn(text, RawCountsWarning)
     return text

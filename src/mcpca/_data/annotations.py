@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._utils.types import Array
+from .._utils.progress import silent
+from .._utils.types import Array, Report
 from .._utils.wording import quoted
 from .alignment import in_row_order
 from .contexts import Contexts, NamedBlocks, named_blocks, read_contexts
@@ -33,6 +34,7 @@ from .labels import (
     take_labels,
     without_columns,
 )
+from .preprocessed import fit_and_preprocess
 from .row_designs import Coding, NuisanceDesign, SamplingGroups
 
 
@@ -141,9 +143,10 @@ class AnnotatedRows(NamedTuple):
         """Return the contexts read from X and y with their annotations."""
         return contexts if self.annotations is None else self.annotations.attach(contexts)
 
-    def contexts(self, min_samples: int = 2) -> Contexts:
-        """Read the contexts, as ``read_contexts`` does, with their annotations."""
-        return self.attach(read_contexts(self.X, self.y, min_samples=min_samples))
+    def contexts(self, min_samples: int = 2, *, preprocess: Any = None, report: Report = silent) -> Contexts:
+        """Read the contexts, as ``read_contexts`` does, with their annotations, and rows as ``preprocess`` says."""
+        contexts = read_contexts(self.X, self.y, min_samples=min_samples)
+        return self.attach(fit_and_preprocess(preprocess, contexts, self.X, report))
 
     @property
     def columns(self) -> tuple[str, ...]:

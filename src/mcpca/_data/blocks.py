@@ -1,4 +1,4 @@
-"""Blocks of rows, dense or CSR: the ``Source`` interface, and what its implementations share.
+"""Blocks of rows, dense, CSR or CSR plus low rank: the ``Source`` interface, and what its implementations share.
 
 A matrix is never held as a whole; it is read in blocks of consecutive rows (``scan``) or by row numbers (``gather``).
 What a pass does to a block is in ``context_sums`` and above.
@@ -15,6 +15,7 @@ import scipy.sparse
 
 from .._utils.types import Array
 from .._utils.wording import listed
+from .low_rank_rows import LowRankRows
 
 RowBlock: TypeAlias = np.ndarray | scipy.sparse.csr_array | scipy.sparse.csr_matrix
 
@@ -27,7 +28,7 @@ class Source(Protocol):
     """Rows of one matrix, in memory or not.
 
     Blocks may be views of the caller's data, so they must not be written to. Sparse blocks are ``csr_array`` with
-    sorted indices and without duplicates, whatever the matrix has.
+    sorted indices and without duplicates, whatever the matrix has, or ``LowRankRows``.
 
     Attributes
     ----------
@@ -37,9 +38,11 @@ class Source(Protocol):
     in_memory : bool
         Whether ``gather`` is cheap for rows in any order; otherwise only reading in order is.
     sparse : bool
-        Whether blocks are CSR.
+        Whether blocks are CSR, or CSR plus low rank (then ``low_rank`` is True).
     nbytes : int
         About how many bytes all rows take as blocks.
+    stored_dtype : dtype, optional
+        What the matrix itself has, where that is not ``dtype``: counts may be integers.
     """
 
     shape: tuple[int, int]
@@ -157,6 +160,8 @@ def times_power(block: Any, e: int) -> Any:
     """Return a copy of a dense or CSR block, or of an array on a device, times ``2^e``; exact barring overflow."""
     if isinstance(block, np.ndarray):
         return np.ldexp(block, e)
+    if isinstance(block, LowRankRows):
+        return block.times_power(e)
     if not scipy.sparse.issparse(block):
         # The array API has no ldexp. In two halves, because 2^e alone may be beyond the range of single precision.
         return block * 2.0 ** (e // 2) * 2.0 ** (e - e // 2)
@@ -167,6 +172,9 @@ def times_power(block: Any, e: int) -> Any:
 
 def largest(block: Any) -> float:
     """Return the largest finite absolute value in a dense or CSR block, 0 if there is none."""
+    if isinstance(block, LowRankRows):
+        # Of the low rank a bound: the size of a block need not be exact.
+        return max(largest(block.entries), block.largest_of_low_rank())
     values = block.data if scipy.sparse.issparse(block) else np.asarray(block)
     # Two reductions instead of np.abs, which would copy the block.
     # As floats before the sign is changed: booleans have no negative, and that of the least int8 is no int8.
@@ -238,7 +246,7 @@ def check_block(block: RowBlock, first_row: int, where: str) -> None:
 
     ``first_row`` is the number of the block's first row in the matrix.
     """
-    X: Any = block
+    X: Any = block.entries if isinstance(block, LowRankRows) else block
     sparse = scipy.sparse.issparse(X)
     values: Array = X.data if sparse else np.asarray(X)
     if has_finite_sum(values):
@@ -259,6 +267,13 @@ def check_block(block: RowBlock, first_row: int, where: str) -> None:
         f"within rows {first_row + int(rows.min())} to {first_row + int(rows.max())}, in feature(s) "
         f"{listed(np.unique(columns))}; impute or drop them before fitting."
     )
+
+
+def stored(block: Any) -> Array:
+    """Return the values that a block of rows stores: all of a dense one, those of the entries of any other."""
+    if isinstance(block, LowRankRows):
+        block = block.entries
+    return np.asarray(block.data if scipy.sparse.issparse(block) else block)
 
 
 def has_finite_sum(values: Array) -> bool:

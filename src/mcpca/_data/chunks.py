@@ -64,6 +64,7 @@ class ChunkSource:
         counts: list[int] = []
         n = p = nnz = 0
         dtype = np.dtype(np.float32)  # widened by the first block that is float64
+        integers = True
         self.sparse = False
         self.size = 0.0
         self.feature_names: list[Any] | None = None
@@ -72,6 +73,7 @@ class ChunkSource:
             if not counts and hasattr(X, "columns"):
                 self.feature_names = list(X.columns)
             block = self._convert(X, n)
+            integers &= _holds_integers(X)
             if counts and block.shape[1] != p:
                 raise ValueError(
                     f"{where}: block {len(counts)} (rows {n} to {n + block.shape[0] - 1}) has {block.shape[1]} "
@@ -93,6 +95,7 @@ class ChunkSource:
         self._starts = np.concatenate([[0], np.cumsum(counts)])
         self.shape = (n, p)
         self.dtype = dtype
+        self.stored_dtype = np.dtype(np.int64) if integers else dtype
         # An estimate, for int32 indices and pointers; SciPy takes int64 only for very large blocks.
         index_bytes = 4
         self.nbytes = nnz * (dtype.itemsize + index_bytes) + index_bytes * n if self.sparse else n * p * dtype.itemsize
@@ -202,6 +205,12 @@ class ChunkSource:
         way_out = "Give every block the same columns."
         places = positions_of(self.feature_names, list(X.columns), where, "of the first block", way_out, exactly=True)
         return X if places is None else frame_columns(X, places)
+
+
+def _holds_integers(X: Any) -> bool:
+    """Whether a block is of integers, as counts may be: an array, a sparse matrix, or a DataFrame."""
+    dtypes = list(X.dtypes) if hasattr(X, "columns") else [getattr(X, "dtype", None)]
+    return all(getattr(dtype, "kind", "") in ("b", "i", "u") for dtype in dtypes)
 
 
 def one_shot(X: Any, where: str) -> TypeError:

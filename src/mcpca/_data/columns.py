@@ -27,6 +27,7 @@ class ColumnSource:
         n, p = source.shape
         self.shape = n, len(columns)
         self.dtype = source.dtype
+        self.stored_dtype = getattr(source, "stored_dtype", source.dtype)
         self.sparse = source.sparse
         self.in_memory = source.in_memory
         # By the share of columns: exact if dense; if sparse, as though entries were spread evenly.

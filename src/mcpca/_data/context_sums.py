@@ -15,6 +15,7 @@ import scipy.sparse
 
 from .._utils.types import Array
 from .blocks import csr_rows
+from .low_rank_rows import LowRankRows
 from .scatter import dense_pieces, keeps_digits
 
 # Rows that a product in single precision sums over before it is added up in double. The rounding error of a sum grows
@@ -126,17 +127,25 @@ def multiplied(Z: Array, codes: Array, W: Array) -> Array:
 def sums_by_context(X: Any, codes: Array) -> tuple[Array, Any]:
     """Return the contexts in ``codes`` and the sums of their rows in float64: dense (k', p), or CSR where X is."""
     # A product with an indicator matrix (k', n) reads rows once, in their order: five times as fast as sorting them.
+    present, indicator = _indicator(codes)
+    sums = indicator @ X
+    return present, scipy.sparse.csr_array(sums) if scipy.sparse.issparse(X) else np.asarray(sums)
+
+
+def _indicator(codes: Array) -> tuple[Array, Any]:
+    """Return the contexts in ``codes`` (n,), and the CSR matrix (k', n) with ones for the rows of each."""
     present, index = np.unique(codes, return_inverse=True)
     # Its ones are float64, and so are the sums, also of float32 rows.
     shape = len(present), len(codes)
-    indicator = scipy.sparse.csr_array((np.ones(len(codes)), (index, np.arange(len(codes)))), shape=shape)
-    sums = indicator @ X
-    return present, scipy.sparse.csr_array(sums) if scipy.sparse.issparse(X) else np.asarray(sums)
+    return present, scipy.sparse.csr_array((np.ones(len(codes)), (index, np.arange(len(codes)))), shape=shape)
 
 
 def sums_of_runs(X: Any, codes: Array) -> tuple[Array, Array]:
     """Return the same as ``sums_by_context``, always dense (k', p), if the rows of each context stand together."""
     present, bounds = runs(codes)
+    if isinstance(X, LowRankRows):
+        left = np.add.reduceat(X.left, bounds[:-1], axis=0, dtype=np.float64)
+        return present, sums_of_runs(X.entries, codes)[1] + left @ X.right.T
     if not scipy.sparse.issparse(X):
         # No run is empty, for which reduceat would return the row at its bound instead of 0.
         return present, np.add.reduceat(X, bounds[:-1], axis=0, dtype=np.float64)
@@ -163,6 +172,9 @@ def squares_by_context(X: Any, codes: Array, means: Array) -> tuple[Array, Any]:
     The latter, ``x (x - 2 m)``, is 0 for entries that are not stored, so the result is as sparse as X. The caller
     adds ``n m^2``.
     """
+    if isinstance(X, LowRankRows):
+        present, indicator = _indicator(codes)
+        return present, X.squares_by(indicator) - 2 * means[present] * (indicator @ X)
     if not scipy.sparse.issparse(X):
         return sums_by_context((X - means[codes]) ** 2, codes)
     # The row of each stored entry (nnz,): the matrix of means is read only where X has an entry.
@@ -196,7 +208,7 @@ def scatter_uncentred(X: Any, mean: Array) -> Array | None:
 
     Only for dense float64, and if 12 digits are left.
     """
-    if scipy.sparse.issparse(X) or X.dtype != np.float64:
+    if not isinstance(X, np.ndarray) or X.dtype != np.float64:
         return None
     S = X.T @ X
     # A copy, because S is changed in place and ``np.diagonal`` is a view of it.

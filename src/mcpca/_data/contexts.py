@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
-import scipy.sparse
 
 from .._utils.types import Array
 from .._utils.wording import listed
@@ -24,9 +23,13 @@ from .detect import InputKind, has_dask_rows, input_kind
 from .doubtful_labels import warn_of_doubtful
 from .label_kinds import plain_label
 from .labels import as_numbers, encode_labels, name_array, rows_of_codes, take_labels
+from .low_rank_rows import dense_rows
 from .row_designs import NuisanceDesign, SamplingGroups
 from .sources import RowBlock, Source, as_source
 from .validation import check_finite
+
+if TYPE_CHECKING:
+    from .fitted_preprocess import FittedPreprocess
 
 
 class Engine(Protocol):
@@ -48,6 +51,9 @@ class Engine(Protocol):
     def add_gram(self, gram: Any, totals: list[Array]) -> None:
         """Add ``sum_i S_i S_i V`` and the squared norms of the columns of ``S_i V`` to ``totals``."""
 
+    def reduced(self, of_block: Callable[..., Any], merge: Callable[[list[Any]], Any]) -> Any:
+        """Return what ``merge`` makes of ``of_block(rows, codes, first row, name in errors)`` of all blocks."""
+
     def fingerprint(self) -> tuple[Array, str]:
         """Return the marks (k,) of the rows of each context, and a digest of which rows are in which context."""
 
@@ -65,6 +71,14 @@ class Engine(Protocol):
 
     def gathered(self, sources: Sequence[Source], directions: Array | None = None) -> list[Any]:
         """Return for each source its rows that are in contexts, or their products with ``directions`` (p, m)."""
+
+    def each_block(self, function: Callable[[Any], Any], most: int | None = None) -> list[Any]:
+        """Return what ``function`` makes of each block of rows, or of the first ``most``, in their order."""
+
+    def prepared(
+        self, sources: Sequence[Source], fitted: FittedPreprocess, factors: Sequence[Array | None]
+    ) -> tuple[Engine, list[Source]]:
+        """Return the engine whose rows are prepared as they are loaded, and what it has in place of ``sources``."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +104,8 @@ class Contexts:
         Which rows were sampled together, and so are resampled and split together.
     nuisance : NuisanceDesign or None
         Batch and covariates of the rows, whose part is removed from covariances.
+    preprocess : FittedPreprocess or None
+        What is done to rows as they are read; sources and engine give prepared rows already.
     """
 
     names: Array
@@ -102,6 +118,7 @@ class Contexts:
     engine: Engine | None = None
     groups: SamplingGroups | None = None
     nuisance: NuisanceDesign | None = None
+    preprocess: FittedPreprocess | None = None
 
     @property
     def n_features(self) -> int:
@@ -122,6 +139,11 @@ class Contexts:
     def sparse(self) -> Array:
         """Which contexts are sparse (k,)."""
         return np.array([source.sparse for source in self.sources])
+
+    @property
+    def low_rank(self) -> bool:
+        """Whether some contexts have rows that are sparse plus low rank."""
+        return any(getattr(source, "low_rank", False) for source in self.sources)
 
     def take(self, rows: Sequence[Array]) -> Contexts:
         """Return the same contexts with these of their rows only: positions within each context, possibly repeated.
@@ -205,7 +227,7 @@ class Contexts:
     def block_rows(self, i: int, start: int, stop: int) -> Array:
         """Return rows ``start`` to ``stop`` of context i as a dense array."""
         rows: Any = self.sources[i].gather(self.row_numbers(i, start, stop))
-        return np.asarray(rows.toarray() if scipy.sparse.issparse(rows) else rows)
+        return dense_rows(rows)
 
     def dense_block(self, i: int) -> Array:
         """Return all rows of context i as a dense array."""

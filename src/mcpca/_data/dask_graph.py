@@ -81,11 +81,11 @@ class Graph:
         """Add a call, in which keys stand for values, and return its key."""
         return self.put((function, *arguments))
 
-    def tree(self, keys: list[Any], arity: int = ARITY) -> Any:
+    def tree(self, keys: list[Any], arity: int = ARITY, combine: Callable[[list[Any]], Any] = combined_sums) -> Any:
         """Add up sums in the order of ``keys``, which fixes the rounding, and return the key of the total."""
         # Depth log_arity(blocks). A sum is freed once the next level has used it, so a worker holds few at a time.
         while len(keys) > 1:
-            keys = [self.call(combined_sums, keys[i : i + arity]) for i in range(0, len(keys), arity)]
+            keys = [self.call(combine, keys[i : i + arity]) for i in range(0, len(keys), arity)]
         return keys[0]
 
     def again(self, arrays: list[Any], after: Any) -> list[Any]:

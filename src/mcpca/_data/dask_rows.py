@@ -33,10 +33,13 @@ from .dask_labels import DaskLabels, codes_on_dask, kept_codes, labels_on_dask
 from .dask_tasks import (
     Place,
     Projections,
+    Steps,
+    applied,
     block_products,
     block_rows,
     block_scores,
     block_sums,
+    block_value,
     gathered,
     gram_images,
     gram_norms,
@@ -44,11 +47,14 @@ from .dask_tasks import (
     gram_sums,
     head,
     look,
+    look_at_rows,
     marked,
     matmul,
 )
 from .detect import has_dask_rows
+from .fitted_preprocess import keeps_sparse
 from .labels import Coded, name_array, rows_of_codes, take_labels
+from .low_rank_rows import LowRankRows, stacked
 
 # Parts of ``X_i^T Z_i`` that one task adds up. They are large, (p, m) per context, and all are in the memory of one
 # worker: more of them need more memory, fewer make the tree deeper.
@@ -74,6 +80,14 @@ class _Block:
     place: Place
     present: Array
     context: int | None
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """The precision of blocks, and what the array itself has."""
+
+    dtype: np.dtype[Any]
+    stored_dtype: np.dtype[Any]
 
 
 class DaskSource:
@@ -164,6 +178,16 @@ class DaskEngine:
         known = graph.put(kernel)
         leaves = [graph.call(block_sums, known, *self._keys(block), block.place) for block in self.blocks]
         _add(totals, graph.compute(graph.tree(leaves)))
+
+    def reduced(self, of_block: Callable[..., Any], merge: Callable[[list[Any]], Any]) -> Any:
+        """Return what ``merge`` makes of ``of_block(rows, codes, first row, name in errors)`` of all blocks.
+
+        One computation; results of blocks are merged some at a time, in order, on the workers.
+        """
+        graph = self._graph()
+        known = graph.put(of_block)
+        keys = [graph.call(block_value, known, *self._keys(block), block.place) for block in self.blocks]
+        return graph.compute(graph.tree(keys, combine=merge))
 
     def add_gram(self, gram: Any, totals: list[Array]) -> None:
         """Add ``sum_i S_i S_i V`` and squared norms to ``totals``: one computation.
@@ -299,6 +323,53 @@ class DaskEngine:
         joined = {matrix: _joined_rows(of_matrix, width) for matrix, of_matrix in parts.items()}
         return [joined[source.matrix] for source in sources]
 
+    def each_block(self, function: Callable[[Any], Any], most: int | None = None) -> list[Any]:
+        """Return what ``function`` makes of each block that has rows, or of the first ``most``: one computation."""
+        graph = self._graph()
+        known = graph.put(function)
+        leaves = [graph.call(applied, known, self._keys(block)[0], block.place) for block in self.blocks[:most]]
+        return list(graph.compute(graph.call(gathered, leaves)))
+
+    def prepared(
+        self, sources: Sequence[Any], fitted: Any, factors: Sequence[Array | None]
+    ) -> tuple[DaskEngine, list[Any]]:
+        """Return the engine whose rows are prepared as tasks load them, and sources of their shape.
+
+        Arrays, and blocks that are persisted, stay what they are. Cost: a look at the first block of each matrix.
+        """
+        by_matrix = {source.matrix: numbers for source, numbers in zip(sources, factors, strict=True)}
+        stored = {source.matrix: _Stored(source.dtype, self.rows[source.matrix].dtype) for source in sources}
+        dtypes = {matrix: fitted.dtype_of(one) for matrix, one in stored.items()}
+        blocks = []
+        first_of: dict[int, _Block] = {}
+        for block in self.blocks:
+            place = block.place
+            numbers = by_matrix[block.matrix]
+            part = None if numbers is None else numbers[place.first : place.first + place.n_rows]
+            prepared = replace(
+                place,
+                n_features=fitted.n_features_out,
+                dtype=dtypes[block.matrix],
+                raw=place,
+                steps=Steps(fitted, part),
+            )
+            blocks.append(replace(block, place=prepared))
+            first_of.setdefault(block.matrix, blocks[-1])
+        graph = self._graph()
+        looks = [graph.call(look_at_rows, self._keys(block)[0], block.place) for block in first_of.values()]
+        found = dict(zip(first_of, graph.compute(graph.call(gathered, looks)), strict=True))
+        made: dict[int, DaskSource] = {}
+        for source in sources:
+            if source.matrix not in made:
+                n = source.shape[0]
+                row_bytes = found[source.matrix].nbytes / max(found[source.matrix].n_rows, 1)
+                shape = n, fitted.n_features_out
+                made[source.matrix] = DaskSource(
+                    shape, dtypes[source.matrix], keeps_sparse(fitted, source.sparse), int(n * row_bytes), source.matrix
+                )
+        size = max((one.size for one in found.values()), default=0.0)
+        return replace(self, blocks=blocks, size=size), [made[source.matrix] for source in sources]
+
     def _graph(self) -> Graph:
         return Graph([*self.rows, *(codes for codes in self.codes if codes is not None)])
 
@@ -319,6 +390,8 @@ def _joined_rows(parts: list[Any], width: int) -> Any:
     """Return blocks of rows one below the other, CSR if one of them is sparse."""
     if len(parts) < 2:
         return parts[0] if parts else np.empty((0, width))
+    if all(isinstance(part, LowRankRows) for part in parts):
+        return stacked(parts)
     if any(scipy.sparse.issparse(part) for part in parts):
         return scipy.sparse.csr_array(scipy.sparse.vstack(parts, format="csr"))
     return np.concatenate(parts)

@@ -17,9 +17,10 @@ import numpy as np
 import scipy.sparse
 
 from .._utils.types import Array
-from .blocks import as_canonical, block_dtype, check_block, largest, times_power
+from .blocks import as_canonical, block_dtype, check_block, largest, stored, times_power
 from .context_sums import Sum
 from .labels import Coded, read_labels
+from .low_rank_rows import LowRankRows
 from .projection import offset_scores_by_context, transposed_product
 from .row_marks import marks_of
 from .validation import check_rows
@@ -30,10 +31,19 @@ _KERNEL_BYTES = 2**26
 
 
 @dataclass(frozen=True)
+class Steps:
+    """What is done to the rows of a block (``FittedPreprocess``), with their own size factors if these are given."""
+
+    fitted: Any
+    factors: Array | None
+
+
+@dataclass(frozen=True)
 class Place:
     """What a block should be: rows ``first`` to ``first + n_rows`` of the matrix called ``where`` in errors.
 
-    ``dtype`` and ``sparse`` are what the rows are converted to; they are then multiplied by ``2^-e``.
+    ``dtype`` and ``sparse`` are what the rows are converted to; they are then multiplied by ``2^-e``. Rows that are
+    prepared have a ``steps``, and the block is what ``raw`` says before these.
     """
 
     first: int
@@ -43,6 +53,8 @@ class Place:
     sparse: bool
     where: str
     e: int = 0
+    raw: Place | None = None
+    steps: Steps | None = None
 
 
 @dataclass(frozen=True)
@@ -55,6 +67,11 @@ class Projections:
 
 def _load(block: Any, place: Place) -> Any:
     """Return a block as dense or CSR rows of the type in ``place``; raise if its shape or type is another."""
+    if place.raw is not None and place.steps is not None:
+        steps = place.steps
+        raw = _load(block, place.raw)
+        made = steps.fitted.apply(raw, place.dtype, rows=place.first, where=place.where, factors=steps.factors)
+        return times_power(made, -place.e) if place.e else made
     sparse = scipy.sparse.issparse(block)
     # Exactly an ndarray: masked arrays and matrices are subclasses that behave differently.
     if not sparse and (type(block) is not np.ndarray or block.dtype.kind not in "biuf"):
@@ -130,6 +147,11 @@ def block_sums(kernel: Callable[[Any, Array], list[Sum]], block: Any, codes: Any
     return sums
 
 
+def block_value(of_block: Callable[..., Any], block: Any, codes: Any, place: Place) -> Any:
+    """Return ``of_block`` of all rows of a block, with their contexts, the number of the first, and a name."""
+    return of_block(_load(block, place), _codes_of(codes, place.n_rows), place.first, place.where)
+
+
 def block_products(columns: Any, block: Any, place: Place) -> list[Sum]:
     """Return ``W^T X`` of a block, to total 0, for the rows of a sparse W that are its own."""
     # W has entries in the columns of the contexts of this block only.
@@ -201,6 +223,16 @@ def marked(block: Any, codes: Any, place: Place) -> tuple[Array, Array, int]:
     return present, marks, zlib.crc32(codes.astype(np.int64).tobytes())
 
 
+def applied(function: Callable[[Any], Any], block: Any, place: Place) -> Any:
+    """Return what a function makes of the rows of a block."""
+    return function(_load(block, place))
+
+
+def look_at_rows(block: Any, place: Place) -> Look:
+    """Return what a look at the rows of a block finds, as they are loaded."""
+    return look(_load(block, place))
+
+
 def head(block: Any, n: int) -> Any:
     """Return the first n rows of a block."""
     # COO blocks cannot be sliced.
@@ -217,7 +249,7 @@ def _check_sums(sums: list[Sum], rows: _Labelled, place: Place) -> None:
 
     Sums are small next to the rows, so testing these first makes the test of finite rows almost free.
     """
-    values = (s.value.data if scipy.sparse.issparse(s.value) else s.value for s in sums)
+    values = (stored(s.value) for s in sums)
     if all(np.isfinite(value).all() for value in values):
         return
     order = np.argsort(rows.numbers)
@@ -233,6 +265,8 @@ def _check_sums(sums: list[Sum], rows: _Labelled, place: Place) -> None:
 
 
 def _bytes_of(X: Any) -> float:
+    if isinstance(X, LowRankRows):
+        return float(X.nbytes)
     return float(X.data.nbytes + X.indices.nbytes + X.indptr.nbytes if scipy.sparse.issparse(X) else X.nbytes)
 
 
@@ -288,6 +322,8 @@ class Look(NamedTuple):
 
 def look(block: Any) -> Look:
     """Return what has to be known of a block before any pass."""
+    if isinstance(block, LowRankRows):
+        return Look(block.shape[0], float(block.nbytes), True, largest(block), block.dtype)
     sparse = scipy.sparse.issparse(block)
     rows: Any = scipy.sparse.csr_array(block) if sparse else np.asarray(block)
     if rows.ndim != 2:

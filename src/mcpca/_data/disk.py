@@ -91,6 +91,7 @@ class DenseDiskSource:
             missing, total = _missing_chunks(dataset)
         self.shape = check_matrix_shape(shape, where)
         self.dtype = block_dtype(dtype, where)
+        self.stored_dtype = np.dtype(dtype)
         self._row_bytes = self.shape[1] * self.dtype.itemsize
         self.nbytes = self.shape[0] * self._row_bytes
         # Rows that are stored together; without chunks, as many as make a megabyte.
@@ -193,6 +194,7 @@ class _SparseDisk:
             chunks = getattr(self._data, "chunks", None)
         self.shape = check_matrix_shape(shape, where)
         self.dtype = block_dtype(self._data.dtype, where)
+        self.stored_dtype = np.dtype(self._data.dtype)
         # What an entry takes in a block: values as floats, whatever they are in the file.
         self._entry_bytes = self.dtype.itemsize + index_bytes
         # Skipping less than a chunk saves nothing, since chunks are read whole.

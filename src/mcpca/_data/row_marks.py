@@ -18,6 +18,7 @@ import numpy as np
 import scipy.sparse
 
 from .._utils.types import Array
+from .low_rank_rows import LowRankRows
 
 # Values whose bits are copied at a time, 512 kB as uint64. With many more, the copy leaves the cache before it is used;
 # with far fewer, calls cost more than the work.
@@ -30,6 +31,8 @@ def marks_of(X: Any, codes: Array, k: int) -> Array:
     ``codes`` (n,) are the contexts of the rows. Cost O(nnz), a tenth of one pass with 40 directions.
     """
     # X (n, p), weights (p,), rows (n,) and marks (k,); all sums wrap around at 2^64, in which order does not matter.
+    if isinstance(X, LowRankRows):
+        X = X.entries  # made of the rows, as all the rest is
     n, p = X.shape
     weights = _mixed(np.arange(p, dtype=np.uint64)) | np.uint64(1)  # odd: multiplication mod 2^64 loses no bit
     if scipy.sparse.issparse(X):

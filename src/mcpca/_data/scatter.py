@@ -19,7 +19,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 
 from .._utils.types import Array
 
@@ -41,7 +40,7 @@ def keeps_digits(squares: Array, centred_squares: Array) -> Any:
 
 def dense_pieces(X: Any, step: int) -> Iterator[Array]:
     """Yield the rows of a block as dense arrays, sparse ones ``step`` rows at a time, dense ones as they are."""
-    if not scipy.sparse.issparse(X):
+    if isinstance(X, np.ndarray):
         yield X
         return
     for start in range(0, X.shape[0], step):

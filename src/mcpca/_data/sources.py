@@ -33,6 +33,7 @@ from .chunks import ChunkSource, one_shot
 from .columns import ColumnSource, in_memory
 from .detect import InputKind, anndata_parts, input_kind
 from .disk import CSCDiskSource, CSRDiskSource, DenseDiskSource
+from .low_rank_rows import LowRankRows, LowRankSource
 from .validation import check_rows
 
 __all__ = [
@@ -70,6 +71,7 @@ class DenseSource:
         self.array = X
         self.shape = check_matrix_shape(X.shape, where)
         self.dtype = block_dtype(X.dtype, where)
+        self.stored_dtype = X.dtype
         self.nbytes = self.shape[0] * self.shape[1] * self.dtype.itemsize
 
     def gather(self, rows: slice | Array) -> RowBlock:
@@ -100,6 +102,7 @@ class CSRSource:
         self._where = where
         self.shape = check_matrix_shape(X.shape, where)
         self.dtype = block_dtype(X.dtype, where)
+        self.stored_dtype = X.dtype
         # A new object around the same arrays: SciPy caches flags such as has_canonical_format on the matrix itself, and
         # the caller's is not ours to change.
         self.matrix = scipy.sparse.csr_array(X)
@@ -139,6 +142,7 @@ class CSCSource:
         self._where = where
         self.shape = check_matrix_shape(X.shape, where)
         self.dtype = block_dtype(X.dtype, where)
+        self.stored_dtype = X.dtype
         self.matrix = scipy.sparse.csc_array(X)
         entries = int(self.matrix.indptr[-1])
         self._entry_bytes = self.dtype.itemsize + self.matrix.indices.itemsize
@@ -192,6 +196,8 @@ def as_source(X: Any, where: str, kind: InputKind | None = None) -> Source:
     kind : InputKind, optional
         That of X, where the caller has asked already.
     """
+    if isinstance(X, LowRankRows):
+        return LowRankSource(X)
     kind = input_kind(X) if kind is None else kind
     if kind is InputKind.SOURCE:
         return X  # type: ignore[no-any-return]  # opening it again could mean reading it again

@@ -7,6 +7,7 @@ one that ``fit`` finds on all rows at once.
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 from .._covariances.moments import ContextMoments, moments_of_contexts
 from .._data.annotations import take_annotations
 from .._data.labels import label_columns
+from .._data.preprocess import as_preprocess
 from .._model.new_rows import check_n_features
 from .._utils.types import Report
 from ..exceptions import RankExceedsDataError
@@ -45,6 +47,13 @@ def add_chunk(
 
     ``columns_before`` are the columns of earlier chunks that held labels, batch or covariates.
     """
+    spec = as_preprocess(parameters.preprocess)
+    if spec is not None and spec.needs_rows:
+        raise ValueError(
+            f"partial_fit with preprocess={spec!r}: what it takes of the data (the median of totals, features, scales) "
+            "is not known before the last chunk. Give it, Preprocess('log1p', target_sum=1e4), or pass all rows to fit."
+        )
+    parameters = replace(parameters, preprocess=None)
     parameters.refuse_options_of_rows("moments of chunks")
     # A chunk may bring its labels as an array; the columns that held those of earlier chunks are still no features.
     named = label_columns(X, y)
@@ -57,9 +66,13 @@ def add_chunk(
     # A copy, so that the moments of the estimator stay as they were if the chunk or the fit fails.
     moments = copy.copy(before) if before is not None else ContextMoments()
     # A shallow copy is enough, because adding replaces arrays and changes none in place.
-    moments._add(moments_of_contexts(annotated.contexts(min_samples=1), report), allow_duplicates)
+    contexts = annotated.contexts(min_samples=1, preprocess=spec, report=report)
+    moments._add(moments_of_contexts(contexts, report), allow_duplicates)
     label_names = remembered_columns(X, columns)
-    return AddedChunk(moments, label_names, _fit_if_possible(parameters, moments, label_names, report))
+    fit = _fit_if_possible(parameters, moments, label_names, report)
+    if fit is not None:
+        fit = fit._replace(model=replace(fit.model, preprocess=contexts.preprocess))
+    return AddedChunk(moments, label_names, fit)
 
 
 def _fit_if_possible(

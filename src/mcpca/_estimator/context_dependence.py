@@ -22,6 +22,7 @@ def context_dependence(
     groups: Any = None,
     batch: Any = None,
     covariates: Any = None,
+    preprocess: Any = None,
     solver: str = "mspm",
     noise: str | None = "auto",
     orthogonal: bool = False,
@@ -47,6 +48,8 @@ def context_dependence(
         Which rows were sampled together, as in ``MCPCA.context_dependence``.
     batch, covariates : optional
         Nuisance to be removed, as in ``MCPCA.fit``.
+    preprocess : optional
+        What is done to rows while they are read, as in ``MCPCA``.
     solver, noise, orthogonal
         Of the model and of its halves, as in ``MCPCA``.
     n_splits, n_permutations, random_state, n_jobs, verbose
@@ -69,7 +72,8 @@ def context_dependence(
     # An integer means the model that the user would fit with it; a generator goes on from the fit to the test.
     state = random_state if isinstance(random_state, int) else as_generator(random_state)
     with reporting(verbose, "context dependence") as report:
-        contexts = take_annotations(to_host(X), y, groups=groups, batch=batch, covariates=covariates).contexts()
+        annotated = take_annotations(to_host(X), y, groups=groups, batch=batch, covariates=covariates)
+        contexts = annotated.contexts(preprocess=preprocess, report=report)
         # Before the fit, which would be in vain.
         judged_contexts(contexts)
         model = MCPCA(r, solver=solver, noise=noise, orthogonal=orthogonal, random_state=state, verbose=report)

@@ -28,7 +28,9 @@ from .._data.annotations import take_annotations
 from .._data.contexts import Contexts, read_contexts
 from .._data.detect import holds_device_arrays, is_anndata
 from .._data.doubtful_labels import warn_of_doubtful
+from .._data.fitted_preprocess import FittedPreprocess
 from .._data.labels import label_columns, name_array
+from .._data.preprocessed import fit_and_preprocess, refuse_on_device
 from .._data.union import refuse_nuisance
 from .._inference.cross_fitting import check_cross_fit, cross_fitted
 from .._inference.sampling import checked_groups
@@ -71,10 +73,11 @@ class Fit(NamedTuple):
 
 
 class Features(NamedTuple):
-    """The names of the features (p,), or None if they have none, and the columns that held labels."""
+    """The names of the features (p,), or None if they have none, columns that held labels, and what is done to rows."""
 
     names: Array | None
     label_columns: tuple[str, ...] = ()
+    preprocess: FittedPreprocess | None = None
 
 
 def fit_rows(
@@ -101,13 +104,18 @@ def fit_rows(
     annotated = take_annotations(X, y, groups=groups, batch=batch, covariates=covariates)
     X = annotated.X
     columns += [name for name in annotated.columns if name not in columns]
-    read = read_device_contexts if holds_device_arrays(X) else read_contexts
-    contexts = checked_groups(annotated.attach(read(X, annotated.y)))
+    on_device = holds_device_arrays(X)
+    if on_device:
+        refuse_on_device(parameters.preprocess)
+    read = read_device_contexts if on_device else read_contexts
+    raw = read(X, annotated.y)
+    contexts = checked_groups(annotated.attach(fit_and_preprocess(parameters.preprocess, raw, X, report)))
     check_nuisance(contexts)
     # Before the first pass over the rows, which may take long: a rank above p needs none to be refused.
     if parameters.n_components is not None:
         check_rank(parameters.n_components, contexts.n_features)
-    features = Features(feature_names(contexts.feature_names), remembered_columns(X, columns))
+    names = feature_names(contexts.feature_names)
+    features = Features(names, remembered_columns(X, columns), contexts.preprocess)
     tol = None if parameters.tol is None else check_tolerance(parameters.tol)
     if parameters.is_automatic:
         check_automatic(contexts)
@@ -366,6 +374,7 @@ def model_in_units(
         missing=parameters.missing,
         nuisance=removed_nuisance(data, np.asarray(on_device["projection"])),
         space=result.space,
+        preprocess=features.preprocess,
     )
 
 

@@ -97,7 +97,8 @@ def fit_kept(
         space=model.space,
     )
     result, measures, indices = kept_of_fit(parameters, data, before, which, weights)
-    kept = model_in_units(parameters, data, Features(model.feature_names, model.label_columns), result, measures)
+    features = Features(model.feature_names, model.label_columns, model.preprocess)
+    kept = model_in_units(parameters, data, features, result, measures)
     # The paper's rule says nothing of single MCPCs.
     has_evidence = isinstance(choice, RankSelection) and choice.evidence is not None
     choice = choice.kept(indices) if has_evidence else None  # type: ignore[union-attr]

@@ -130,6 +130,12 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         rows that have both.
         The last two take values to be missing at random, and no solver that is not named here takes them. All need a
         rank, and covariances (k, p, p) in memory; "em" also a dense copy of the rows. Dask and devices are refused.
+    preprocess : {None, "log1p", "pearson"}, function or Preprocess
+        What is done to each row as it is read, at the fit and by every method that takes rows later: None takes rows
+        as they are; "log1p" brings raw counts to the same total and takes logarithms, as scanpy does by default;
+        "pearson" turns them into analytic Pearson residuals, which stay sparse but for a low rank; a function prepares
+        a block of rows; ``mcpca.Preprocess`` has all choices. Rows are prepared block by block in
+        every pass, without a copy of the data. Needs rows in memory, in a file or on Dask, not on a device.
     random_state : int, Generator, RandomState or None
         Determines every random number. NumPy's global generator is never touched.
     tol : float or None
@@ -200,8 +206,10 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
     kept_of_ : int or None
         The rank of the fit that the MCPCs were kept from (``n_components="replicating"``, ``keep``); None if it has no
         others.
+    preprocess_ : FittedPreprocess or None
+        What was done to rows, with what it took of them: the total, features, scales. Later rows are raw, too.
     n_features_in_ : int
-        Number of features.
+        Number of features of the model; ``preprocess_.n_features_in`` are those of raw rows.
     feature_names_in_ : ndarray (n_features,)
         Set only if the input has feature names (of columns, or an AnnData's ``var``), by which later rows are then
         matched. Columns called 0, 1, ..., p - 1 count as unnamed.
@@ -242,6 +250,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         robust: bool = False,
         cross_fit: int = 0,
         missing: str = "error",
+        preprocess: Any = None,
         random_state: Any = None,
         tol: float | None = None,
         max_iter: int = 200,
@@ -259,6 +268,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         self.robust = robust
         self.cross_fit = cross_fit
         self.missing = missing
+        self.preprocess = preprocess
         self.random_state = random_state
         self.tol = tol
         self.max_iter = max_iter
@@ -434,6 +444,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         self.attenuation_ = model.attenuation
         self.nuisance_ = model.nuisance
         self.kept_of_ = model.kept_of
+        self.preprocess_ = model.preprocess
         # Without a trailing underscore, hence not removed above; every fit sets both.
         self._facets = model.facets
         self._score_moments = model.score_moments
@@ -1259,6 +1270,7 @@ def fitted_model(estimator: MCPCA) -> FittedModel:
         attenuation=estimator.attenuation_,
         nuisance=estimator.nuisance_,
         kept_of=estimator.kept_of_,
+        preprocess=getattr(estimator, "preprocess_", None),  # estimators pickled before there was one
         space=getattr(estimator, "_space", None),  # estimators pickled before there was one
     )
 

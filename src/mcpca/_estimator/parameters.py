@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from .._data.preprocess import as_preprocess
 from .._solvers import SOLVERS, check_solver, resolved_noise
 from .._utils.arguments import as_generator, check_integer, refuse_without_effect
 from .._utils.progress import check_verbose
@@ -35,6 +36,7 @@ class Parameters:
     robust: bool
     cross_fit: int
     missing: str
+    preprocess: Any
     context_weights: Any
     random_state: Any
     tol: float | None
@@ -69,6 +71,7 @@ class Parameters:
                 "spoil. Drop rows that outlyingness finds to be far out and pass robust=False, or cross_fit=0."
             )
         check_missing(self)
+        _check_preprocess(self)
         # Options without effect are refused: whoever sets one believes that it changes the answer.
         if self.n_components is not None:
             reason = f"the rank is given, n_components={self.n_components!r}"
@@ -119,6 +122,13 @@ class Parameters:
                 f"missing={self.missing!r} looks for missing values among rows, and {what} no longer have them; pass "
                 "the rows to fit, or missing='error'."
             )
+        if self.preprocess is not None:
+            spec = as_preprocess(self.preprocess)
+            kind = None if spec is None else spec.kind_in_words()
+            raise ValueError(
+                f"preprocess={kind} is applied to rows, and {what} no longer have them; prepare the rows before "
+                "they are summed up, and pass preprocess=None."
+            )
         if self.robust:
             raise ValueError(
                 f"robust=True weighs single rows, and {what} no longer have them; pass the rows to fit, or "
@@ -150,6 +160,17 @@ def _checked_keep(parameters: Parameters) -> str:
             "and not with some MCPCs of one. Pass cross_fit=0, or a number."
         )
     return word
+
+
+def _check_preprocess(parameters: Parameters) -> None:
+    """Raise if ``preprocess`` is no way to prepare rows, or does not go with ``missing``."""
+    spec = as_preprocess(parameters.preprocess)
+    if spec is not None and parameters.missing != "error":
+        raise ValueError(
+            f"preprocess={spec.kind_in_words()} with missing={parameters.missing!r}: totals of rows that lack features "
+            "are not comparable. Prepare the rows before the fit and pass preprocess=None, or select the features that "
+            "all rows have."
+        )
 
 
 def _check_named(solver: object) -> None:

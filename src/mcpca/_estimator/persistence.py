@@ -12,8 +12,10 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from .._data.fitted_preprocess import FittedPreprocess
 from .._data.label_kinds import checked_names, labels_from_json, labels_to_json, names_to_json
 from .._data.labels import name_array
+from .._data.preprocess import Preprocess
 from .._inference.solver_comparison import SolverComparison
 from .._model.facets import Facets
 from .._model.fitted_model import FittedModel
@@ -45,6 +47,8 @@ _ARRAYS = {
 _OPTIONAL = ("corrected_loadings_", "n_samples_per_context_", "means_", "noise_variance_", "attenuation_")
 # Marks a parameter that is a dict by context: keys of JSON objects are text, and names of contexts need not be.
 _BY_CONTEXT = "by context"
+# Marks what is done to rows.
+_PREPROCESS = "preprocess"
 # The exponent is a number and goes into the header.
 _FACETS = tuple(name for name in Facets.__dataclass_fields__ if name != "exponent")
 _CHOICE = ["choice_ranks", "choice_scores", "choice_scree"]
@@ -76,6 +80,9 @@ _SHAPES = {
     "landscape_peaks": "r",
     "landscape_degrees": "r",
     "landscape_basins": "r",
+    "preprocess_columns": "p",
+    "preprocess_scales": "p",
+    "preprocess_shares": "p",
     **{f"facet_{name}": "kr" if name == "variance_shares" else "k" for name in _FACETS},
 }
 # Arrays without negative values, and arrays of integers; all others are of floats.
@@ -94,7 +101,11 @@ _NONNEGATIVE = (
 _LANDSCAPE = tuple(Landscape.__dataclass_fields__)
 _UNSETTLED = "choice_unsettled"
 _OF_CELLS = ("nuisance_cell_contexts", "nuisance_cell_levels", "nuisance_cell_counts")
-_INTEGER = ("landscape_basins", "n_samples_per_context_", "choice_ranks", _UNSETTLED, "nuisance_ranks", *_OF_CELLS)
+_INTEGER = (
+    *("landscape_basins", "n_samples_per_context_", "choice_ranks", _UNSETTLED, "nuisance_ranks"),
+    *_OF_CELLS,
+    "preprocess_columns",
+)
 
 
 class SavedModel(NamedTuple):
@@ -118,7 +129,12 @@ def to_state(saved: SavedModel) -> tuple[dict[str, Array], dict[str, Any]]:
     arrays = {name: to_host(array) for name, array in by_name.items() if array is not None}
     arrays |= {f"facet_{name}": getattr(model.facets, name) for name in _FACETS}
     header: dict[str, Any] = {
-        "parameters": {name: _parameter_to_json(value) for name, value in saved.parameters.items()},
+        "parameters": {
+            name: _parameter_to_json(value, keeps_functions=name == "preprocess")
+            for name, value in saved.parameters.items()
+            # Versions without it read a file of rows that were taken as they are.
+            if not (name == "preprocess" and value is None)
+        },
         "contexts": names_to_json(model.contexts),
         "feature_names": names_to_json(model.feature_names),
         "label_columns": list(model.label_columns) or None,
@@ -142,6 +158,9 @@ def to_state(saved: SavedModel) -> tuple[dict[str, Array], dict[str, Any]]:
     if model.nuisance is not None:
         of_nuisance, header["nuisance"] = model.nuisance.to_state()
         arrays |= of_nuisance
+    if model.preprocess is not None:
+        of_steps, header["preprocess"] = model.preprocess.to_state()
+        arrays |= of_steps
     if saved.solver_choice is not None:
         header["solver_choice"] = saved.solver_choice.to_json()
     choice = saved.rank_choice
@@ -264,6 +283,7 @@ def from_state(arrays: dict[str, Array], header: dict[str, Any]) -> SavedModel:
         nuisance=_nuisance(arrays, header),
         kept_of=None if header.get("kept_of") is None else int(header["kept_of"]),
         space=_landscape(arrays),
+        preprocess=_preprocess(arrays, header),
     )
     compared = header.get("solver_choice")
     comparison = None if compared is None else SolverComparison.from_json(compared)
@@ -274,6 +294,12 @@ def _landscape(arrays: dict[str, Array]) -> Landscape | None:
     """Return F and its derivatives at the MCPCs; None if the file is of a version without them, or of missing rows."""
     names = [f"landscape_{name}" for name in _LANDSCAPE]
     return Landscape(*(arrays[name] for name in names)) if all(name in arrays for name in names) else None
+
+
+def _preprocess(arrays: dict[str, Array], header: dict[str, Any]) -> FittedPreprocess | None:
+    """Return what is done to rows, if anything."""
+    stored = header.get("preprocess")
+    return None if stored is None else FittedPreprocess.from_state(arrays, stored)
 
 
 def _nuisance(arrays: dict[str, Array], header: dict[str, Any]) -> RemovedNuisance | None:
@@ -308,19 +334,28 @@ def _rank_choice(arrays: dict[str, Array], header: dict[str, Any]) -> RankSelect
     return RankSelection.from_json(header["selection"]) if "selection" in header else None
 
 
-def _parameter_to_json(value: Any) -> Any:
-    """Return a parameter of the constructor as JSON, or None for what only a run needs (generators, functions)."""
+def _parameter_to_json(value: Any, *, keeps_functions: bool = False) -> Any:
+    """Return a parameter of the constructor as JSON, or None for what only a run needs (generators, functions).
+
+    ``keeps_functions`` is for a function that rows are prepared by, of which the name is kept.
+    """
     # NumPy's scalars first: JSON takes np.float64, which is a float, but neither np.int64 nor np.bool_.
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, (range, tuple, np.ndarray)):
         value = [_parameter_to_json(v) for v in value]
+    if callable(value) and not isinstance(value, type):
+        value = Preprocess(value) if keeps_functions else None
+    if isinstance(value, Preprocess):
+        return {_PREPROCESS: value.to_json()}
     if isinstance(value, Mapping):
         return {_BY_CONTEXT: [labels_to_json(value), [_parameter_to_json(v) for v in value.values()]]}
     return value if isinstance(value, (str, int, float, bool, list, type(None))) else None
 
 
 def _parameter_from_json(value: Any) -> Any:
+    if isinstance(value, dict) and list(value) == [_PREPROCESS]:
+        return Preprocess.from_json(value[_PREPROCESS])
     if not isinstance(value, dict) or list(value) != [_BY_CONTEXT]:
         return value
     names, values = value[_BY_CONTEXT]

@@ -18,7 +18,6 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.sparse
 
 from .._covariances.nuisance import NuisanceFactors, nuisance_factors
 from .._covariances.nuisance_bases import context_bases
@@ -27,6 +26,7 @@ from .._covariances.streamed import context_means
 from .._data.blocks import times_power
 from .._data.context_sums import rows_of_contexts
 from .._data.contexts import Contexts
+from .._data.low_rank_rows import LowRankRows
 from .._model.fitted_model import FittedModel
 from .._model.gaussian import GaussianModel
 from .._model.new_rows import read_fitted_contexts
@@ -204,7 +204,7 @@ def scores_of(
     What nuisance explains of the rows, ``C F``, is taken off them; sparse rows stay sparse.
     """
     weights = scale**2
-    if scipy.sparse.issparse(block):
+    if not isinstance(block, np.ndarray):
         values = block.astype(np.float64)
         scores = values @ directions - mean @ directions
         across = values @ (weights * mean)
@@ -216,8 +216,12 @@ def scores_of(
             with_F = values @ (weights[:, None] * F.T) - (weights * mean) @ F.T
             c = C.toarray()
             taken = np.einsum("nm,nm->n", c, c @ ((F * weights) @ F.T) - 2 * with_F)
-        values.data = values.data**2
-        return np.asarray(scores), np.asarray(values @ weights - 2 * across + weights @ mean**2 + taken)
+        if isinstance(values, LowRankRows):
+            squares = values.row_squares(weights)
+        else:
+            values.data = values.data**2
+            squares = values @ weights
+        return np.asarray(scores), np.asarray(squares - 2 * across + weights @ mean**2 + taken)
     centred = block - mean  # float64, as the mean is
     if explained is not None:
         centred = centred - explained[0] @ explained[1]

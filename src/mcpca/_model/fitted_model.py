@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from .._data.fitted_preprocess import FittedPreprocess
 from .._solvers import SOLVERS
 from .._utils.array_api import to_host
 from .._utils.types import Array
@@ -74,6 +75,8 @@ class FittedModel:
         What batch and covariates took out of the covariances.
     kept_of : int or None
         The rank of the fit that these components were kept from; None if all of them were.
+    preprocess : FittedPreprocess or None
+        What was done to rows as they were read, and is done to later rows.
     space : PowerSpace, Landscape or None
         What ``MCPCA.landscape`` is computed from or, of a model from a file, that itself. None for rows with missing
         features or values, and for models saved before it was kept.
@@ -106,6 +109,7 @@ class FittedModel:
     nuisance: RemovedNuisance | None = None
     kept_of: int | None = None
     space: PowerSpace | Landscape | None = None
+    preprocess: FittedPreprocess | None = None
 
     @property
     def n_features(self) -> int:

@@ -36,7 +36,7 @@ from .._utils.wording import quoted
 from ..exceptions import MissingFeaturesWarning
 from .fitted_model import FittedModel
 from .new_contexts import divided_by_attenuation, loadings_for, loadings_on, mean_log_likelihood, predicted_errors
-from .new_rows import check_n_features, read_incomplete
+from .new_rows import check_n_features, read_incomplete, refuse_incomplete
 from .outlyingness import outlyingness
 from .scores import in_order_of_features, posterior_projections, scores
 
@@ -50,6 +50,7 @@ def takes_missing(model: FittedModel, missing: Any, *, batch: Any = None, covari
     """
     takes = _takes_missing(model, missing)
     if takes:
+        refuse_incomplete(model)
         refuse_nuisance("union" if model.missing == "error" else model.missing, batch, covariates)
     return takes
 

@@ -127,7 +127,11 @@ def _covariances_of(
     if not single or batch is not None or covariates is not None:
         contexts = read_new_contexts(model, X, y, min_samples=2, **nuisance)
     else:
-        rows = check_new_rows(model, square_in_order(X, model.feature_names))
+        table = square_in_order(X, model.feature_names)
+        # Of a model that prepares rows, a covariance is one of prepared rows, and is none to prepare.
+        plain = model.preprocess is not None and (isinstance(table, np.ndarray) or hasattr(table, "loc"))
+        is_prepared = plain and _is_covariance(np.asarray(table), model.n_features)
+        rows = np.asarray(table) if is_prepared else check_new_rows(model, table)
         if _is_covariance(rows, model.n_features):
             S, e = stack_in_range(check_covariances(rows[None], "X"))
             return _ScaledCovariances(CovarianceStack(S), e, single=True)

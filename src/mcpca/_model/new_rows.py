@@ -14,10 +14,12 @@ from .._data.annotations import take_annotations
 from .._data.contexts import Contexts, NamedBlocks, named_blocks, read_contexts
 from .._data.detect import InputKind, input_kind, is_source_like
 from .._data.labels import without_columns
+from .._data.preprocessed import PreprocessedSource, prepared_source, preprocessed, refuse_on_device
 from .._data.sources import as_source
 from .._data.union import read_union, refuse_nuisance
 from .._data.validation import check_rows
-from .._utils.array_api import stand_in, to_host
+from .._utils.array_api import is_device_array, stand_in, to_host
+from .._utils.types import Array
 from .._utils.user_warnings import warn
 from .._utils.wording import quoted
 from .fitted_model import FittedModel
@@ -36,16 +38,39 @@ def with_fitted_features(model: FittedModel, X: Any, where: str, kind: InputKind
     """
     # Columns that held labels may be in new tables as well, and would count as unknown features.
     X = without_columns(X, model.label_columns)
-    names = None if model.feature_names is None else model.feature_names.tolist()
-    return in_fitted_order(X, names, model.n_features, where, kind)
+    names = raw_feature_names(model)
+    return in_fitted_order(X, None if names is None else names.tolist(), n_raw_features(model), where, kind)
+
+
+def raw_feature_names(model: FittedModel) -> Array | None:
+    """Return the names of the features that rows have before they are prepared."""
+    return model.feature_names if model.preprocess is None else model.preprocess.feature_names_in
+
+
+def n_raw_features(model: FittedModel) -> int:
+    """Return how many features rows have before they are prepared."""
+    return model.n_features if model.preprocess is None else model.preprocess.n_features_in
 
 
 def check_new_rows(model: FittedModel, X: Any, kind: InputKind | None = None) -> Any:
     """Return one matrix, checked and ready to be multiplied; ``kind`` is that of X if the caller knows it.
 
-    Dense rows are returned as a finite array, on the host or on their device; sparse, stored and chunked rows as a
-    ``Source``; rows on Dask unchanged, since they are checked when they are read.
+    Dense rows are returned as a finite array, on the host or on their device; sparse, stored and chunked rows, and all
+    that are prepared as the model says, as a ``Source``; rows on Dask unchanged, since they are checked and prepared
+    when they are read.
     """
+    if isinstance(X, PreprocessedSource):
+        return X
+    rows = _check_raw_rows(model, X, kind)
+    if model.preprocess is None or input_kind(rows) is InputKind.DASK:
+        return rows
+    if is_device_array(rows):
+        refuse_on_device(model.preprocess.spec)
+    return prepared_source(as_source(rows, "X"), model.preprocess, X)
+
+
+def _check_raw_rows(model: FittedModel, X: Any, kind: InputKind | None = None) -> Any:
+    """Return the same before anything is done to rows."""
     kind = input_kind(X) if kind is None else kind
     rows_given = X
     X, by_name = with_fitted_features(model, X, "X", kind)
@@ -56,16 +81,16 @@ def check_new_rows(model: FittedModel, X: Any, kind: InputKind | None = None) ->
     # Values of stored rows are not looked at here, which would be a pass: they are checked when they are read.
     if is_source_like(X, kind):
         source = as_source(X, "X", kind)
-        check_n_features(source.shape[1], model.n_features)
+        check_n_features(source.shape[1], n_raw_features(model))
         _check_not_empty(source.shape)
         return source
     if not by_name and hasattr(X, "shape") and len(X.shape) == 2:
         _warn_of_names_on_one_side(model, X)
     # Shapes are checked on a stand-in without values: rows on a device are not copied to the host for that.
     rows = check_rows(stand_in(X), "X")
-    check_n_features(rows.shape[1], model.n_features)
+    check_n_features(rows.shape[1], n_raw_features(model))
     _check_not_empty(rows.shape)
-    return finite_rows(X, rows, "X", model.feature_names)
+    return finite_rows(X, rows, "X", raw_feature_names(model))
 
 
 def read_new_contexts(
@@ -85,8 +110,11 @@ def read_new_contexts(
     y = annotated.y
     if not isinstance(X, Contexts):
         blocks = named_blocks(X)
-        X = check_new_rows(model, to_host(X)) if blocks is None else _blocks_with_fitted_features(model, blocks)
+        X = _check_raw_rows(model, to_host(X)) if blocks is None else _blocks_with_fitted_features(model, blocks)
     contexts = read_contexts(X, y, min_samples=min_samples)
+    if contexts.preprocess is None:
+        check_n_features(contexts.n_features, n_raw_features(model))
+        contexts = preprocessed(contexts, model.preprocess, annotated.X, hold=True)
     check_n_features(contexts.n_features, model.n_features)
     return annotated.attach(contexts)
 
@@ -104,10 +132,20 @@ def read_incomplete(
     """Return rows that may lack features as contexts over the features of the fit, NaN where one is missing."""
     refuse_nuisance(model.missing if model.missing != "error" else "union", batch, covariates)
     annotated = take_annotations(X, y, groups=groups, batch=None, covariates=None)
+    refuse_incomplete(model)
     features = None if model.feature_names is None else model.feature_names.tolist()
     contexts = read_union(annotated.X, annotated.y, "union", features, min_samples=min_samples)
     check_n_features(contexts.n_features, model.n_features)
     return annotated.attach(contexts)
+
+
+def refuse_incomplete(model: FittedModel) -> None:
+    """Raise if rows that may lack features would have to be prepared."""
+    if model.preprocess is not None:
+        raise ValueError(
+            f"missing='union' with a model of preprocess={model.preprocess.spec.kind_in_words()}: totals of rows that "
+            "lack features are not those of the fit. Pass rows with all of its features, 0 where nothing was counted."
+        )
 
 
 def read_fitted_contexts(
@@ -157,8 +195,9 @@ def _check_not_empty(shape: tuple[int, ...]) -> None:
 def _warn_of_names_on_one_side(model: FittedModel, X: Any) -> None:
     """Warn if only the fit or only the new rows have feature names, in the words of scikit-learn's own check."""
     names = column_names(X)
+    fitted_names = raw_feature_names(model)
     has_names = names is not None and len(names) > 0 and all(isinstance(name, str) for name in names)
-    if has_names and model.feature_names is None:
+    if has_names and fitted_names is None:
         warn("X has feature names, but MCPCA was fitted without feature names")
-    elif not has_names and model.feature_names is not None:
+    elif not has_names and fitted_names is not None:
         warn("X does not have valid feature names, but MCPCA was fitted with feature names")

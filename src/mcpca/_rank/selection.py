@@ -307,6 +307,7 @@ def select_rank(
     groups: Any = None,
     batch: Any = None,
     covariates: Any = None,
+    preprocess: Any = None,
     solver: str = "mspm",
     orthogonal: bool = False,
     noise: str | None = "auto",
@@ -360,6 +361,8 @@ def select_rank(
         halves.
     batch, covariates : optional
         Nuisance to be removed, as in ``MCPCA.fit``.
+    preprocess : optional
+        What is done to rows while they are read, as in ``MCPCA``.
     solver, orthogonal, noise, context_weights : optional
         The model that is to be fitted, as in ``MCPCA``: halves are fitted in the same way.
     random_state : int, Generator, RandomState or None
@@ -409,7 +412,7 @@ def select_rank(
     options = _check_options(ranks, criteria, null, n_splits, n_seed_pairs, cos_sim_threshold, n_jobs)
     method = Method(**check_solver(solver, orthogonal, noise))
     with reporting(verbose, "choice of the rank") as report:
-        annotations = {"groups": groups, "batch": batch, "covariates": covariates}
+        annotations = {"groups": groups, "batch": batch, "covariates": covariates, "preprocess": preprocess}
         return _select(to_host(X), y, n_samples, random_state, report, options, annotations, method, context_weights)
 
 
@@ -433,7 +436,9 @@ def _select(
         if n_samples is not None:
             raise ValueError("n_samples goes with a (k, p, p) stack of covariances; rows are counted. Drop it.")
         # No basis yet: the search makes one for all rows and one for every half.
-        contexts = checked_groups(take_annotations(X, y, **annotations).contexts())
+        preprocess = annotations.pop("preprocess")
+        annotated = take_annotations(X, y, **annotations)
+        contexts = checked_groups(annotated.contexts(preprocess=preprocess, report=report))
         check_nuisance(contexts)
         whole = without_basis(contexts, None, report)
     assert whole.counts is not None

@@ -20,6 +20,8 @@ For ``key="mcpca"`` (any other key takes the place of "mcpca", and stands before
   - "landscape": DataFrame (r rows) with "F", "gradients", "curvatures", "peaks", "degrees" and "basins", as
     ``MCPCA.landscape`` has them, and "certified"; not of a fit with missing features, or of one so large that these
     take more than seconds;
+  - "preprocess", where rows were prepared: "summary" in words, "target_sum", "json" and arrays, which
+    ``FittedPreprocess.from_state`` reads;
   - "singular_values": the scree; "means": (k, p), of the features of the fit;
   - "features": their names (p,), where they have names; "components" (p, r) and "projection" (r, p) in the space of the
     fit, where that is not ``var``; "pca_features", for a fit on principal components whose axes are known: the names of
@@ -62,6 +64,7 @@ from .._utils.component_names import component_names
 from .._utils.optional import require
 from .._utils.types import Array
 from .._utils.wording import close_names, quoted
+from .anndata_preprocess import preprocess_content, preprocess_parameter, preprocess_state
 
 # Columns of "contexts", and the facets of the model that they store.
 _FACETS = {
@@ -237,6 +240,8 @@ def _content(
     if landscape is not None:
         table_of_mcpcs = {name: arrays[f"landscape_{name}"] for name in _LANDSCAPE}
         content["landscape"] = pd.DataFrame(table_of_mcpcs | {"certified": landscape.certified}, index=labels)
+    if model.preprocess_ is not None:
+        content["preprocess"] = preprocess_content(model.preprocess_)
     removed = model.nuisance_
     if removed is not None:
         content["nuisance"] = {
@@ -297,7 +302,8 @@ def _diagnostics(model: Any, header: dict[str, Any], notes: list[str]) -> dict[s
 
 def data_of(params: dict[str, Any]) -> dict[str, Any]:
     """Return the parameters that say which rows and features were used."""
-    return {name: params[name] for name in ("context_key", "layer", "obsm", "mask_var", "min_samples")}
+    names = ("context_key", "layer", "obsm", "mask_var", "min_samples", "preprocess")
+    return {name: params[name] for name in names}
 
 
 def _same_data(first: Any, second: Any) -> bool:
@@ -409,6 +415,10 @@ def read_model(cls: Any, adata: Any, key: str) -> Any:
     if nuisance is not None:
         header["nuisance"] = json.loads(str(nuisance["json"]))
         arrays |= {name: np.asarray(nuisance[name]) for name in RemovedNuisance.array_names}
+    steps = preprocess_state(stored)
+    if steps is not None:
+        arrays |= steps[0]
+        header["preprocess"] = steps[1]
     rank = stored.get("rank")
     n_comps = header["parameters"]["n_components"]
     # With n_comps given, a stored rank is that of ``tl.rank`` and no result of the fit.
@@ -446,5 +456,6 @@ def _parameters(cls: Any, params: Any) -> dict[str, Any]:
     return plain | {
         "n_components": params.get("n_comps"),
         "robust": bool(params.get("robust", False)),
+        "preprocess": preprocess_parameter(params.get("preprocess")),
         "missing": str(params.get("missing_features") or "error"),
     }

@@ -14,10 +14,13 @@ from .._data.anndata_rows import feature_rows, layer_matrix
 from .._data.annotations import annotations_of_obs
 from .._data.contexts import Contexts, contexts_of_codes
 from .._data.detect import is_dask
+from .._data.fitted_preprocess import FittedPreprocess
+from .._data.preprocessed import preprocessed
 from .._utils.types import Array
 from .._utils.user_warnings import warn
 from .._utils.wording import listed
-from .anndata_layout import columns_of_fit, features_are_lost, keys_of, obs_columns, stored_fit
+from .anndata_layout import Columns, columns_of_fit, features_are_lost, keys_of, obs_columns, stored_fit
+from .anndata_preprocess import fitted_preprocess
 
 
 def contexts_of_fit(adata: Any, key: str, what: str, groups: Any = None) -> Contexts:
@@ -37,7 +40,11 @@ def contexts_of_fit(adata: Any, key: str, what: str, groups: Any = None) -> Cont
         )
     codes = _codes(adata, key, names)
     features = stored.get("features")
+    steps = fitted_preprocess(stored)
+    if steps is not None:
+        features = steps.feature_names_in
     contexts = contexts_of_codes(source, codes, names, None if features is None else np.asarray(features).astype(str))
+    contexts = preprocessed(contexts, steps, adata, hold=True)
     _check_counts(contexts, np.asarray(stored["contexts"]["n_samples"]), key)
     said = {name: _names(stored["params"].get(name)) for name in ("groups", "batch", "covariates")}
     return annotations_of_obs(adata, **(said if groups is None else said | {"groups": groups})).attach(contexts)
@@ -64,7 +71,9 @@ def _source_of_fit(adata: Any, key: str, stored: dict[str, Any]) -> Any:
         return feature_rows(matrix, None, f"adata.obsm[{obsm!r}]")
     if layer is not None:
         entry_of_fit(adata.layers, layer, "layers")
-    columns = columns_of_fit(adata, key, stored)
+    steps = fitted_preprocess(stored)
+    # Rows that are prepared need all features that the fit had, for their totals.
+    columns = columns_of_fit(adata, key, stored) if steps is None else columns_of_raw(adata, steps)
     if columns.lost:
         raise features_are_lost(len(columns.positions) + len(columns.lost), columns.lost)
     # None where they are all features in their order: the matrix is then taken as it is.
@@ -72,6 +81,22 @@ def _source_of_fit(adata: Any, key: str, stored: dict[str, Any]) -> Any:
     matrix, _ = layer_matrix(adata, layer)
     where = "adata.X" if layer is None else f"adata.layers[{layer!r}]"
     return feature_rows(matrix, None if is_all else columns.positions, where)
+
+
+def columns_of_raw(adata: Any, steps: FittedPreprocess) -> Columns:
+    """Return the positions in ``var`` of all features that rows had before they were prepared."""
+    if steps.feature_names_in is None:
+        return Columns(np.arange(steps.n_features_in), [])
+    names = [str(name) for name in steps.feature_names_in.tolist()]
+    positions = np.asarray(adata.var_names.astype(str).get_indexer(names))
+    lost = [name for name, position in zip(names, positions, strict=True) if position < 0]
+    return Columns(positions[positions >= 0], lost)
+
+
+def preprocessed_of_fit(adata: Any, key: str, steps: FittedPreprocess, codes: Array, names: Array) -> Contexts:
+    """Return the rows of an AnnData prepared as those of the fit under ``key``, by the contexts ``codes`` (n,)."""
+    source = _source_of_fit(adata, key, stored_fit(adata, key))
+    return preprocessed(contexts_of_codes(source, codes, names, None), steps, adata)
 
 
 def entry_of_fit(mapping: Any, name: str, place: str) -> Any:

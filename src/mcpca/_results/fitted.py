@@ -62,6 +62,8 @@ class Fitted:
         The model of noise of the fit; None if the noise is in ``loadings``.
     cross_fitted : bool
         Whether ``corrected_loadings`` are of other rows than the axes.
+    prepared : str or None
+        What was done to the rows, in words; None if they were taken as they are.
     """
 
     loadings: Array
@@ -84,6 +86,7 @@ class Fitted:
     corrected_loadings: Array | None = None
     noise: str | None = None
     cross_fitted: bool = False
+    prepared: str | None = None
 
     def compared(self, corrected: bool = True) -> Compared:
         """Return the loadings by which contexts are compared, and which they are in words."""
@@ -191,9 +194,14 @@ def _fitted_of_model(source: Any) -> Fitted:
     steps, model = split_steps(source)
     names = getattr(model, "feature_names_in_", None)
     # A PCA before MCPCA gives arrays, whose columns are named by the steps alone.
+    # The model may be of some of the features that rows have.
+    done = model.preprocess_
+    p = model.n_features_in_ if done is None else done.n_features_in
+    columns = None if done is None else done.columns
     if names is None and steps is not None:
-        names = names_after(steps, model.n_features_in_)
-    features = _numbered_features(model.n_features_in_) if names is None else [str(name) for name in names]
+        names = _at(names_after(steps, p), columns)
+    features = _at(_numbered_features(p), columns) if names is None else [str(name) for name in names]
+    assert features is not None
     return Fitted(
         _double(model.loadings_),
         [str(name) for name in model.contexts_],
@@ -210,7 +218,15 @@ def _fitted_of_model(source: Any) -> Fitted:
         corrected_loadings=_double_or_none(model.corrected_loadings_),
         noise=fitted_model(model).noise,
         cross_fitted=model.attenuation_ is not None,
+        prepared=None if model.preprocess_ is None else model.preprocess_.summary(),
     )
+
+
+def _at(names: Any, columns: Array | None) -> list[Any] | None:
+    """Return the names at some positions, or all; None for none."""
+    if names is None:
+        return None
+    return list(names) if columns is None else [names[j] for j in columns.tolist()]
 
 
 def _numbered_features(p: int) -> list[str]:
@@ -264,6 +280,7 @@ def _fitted_of_anndata(adata: Any, key: str) -> Fitted:
         corrected_loadings=_double_or_none(stored.get("corrected_loadings")),
         noise=noise_of_stored(stored),
         cross_fitted="attenuation" in stored,
+        prepared=str(stored["preprocess"]["summary"]) if "preprocess" in stored else None,
     )
 
 

@@ -16,6 +16,7 @@ import scipy.sparse
 
 from .._data.contexts import Contexts, contexts_of_codes
 from .._data.detect import anndata_parts, has_dask_rows, is_anndata
+from .._data.low_rank_rows import LowRankRows
 from .._data.projection import projected_rows
 from .._data.sources import as_source, check_block
 from .._estimator.mcpca import fitted_model
@@ -23,7 +24,8 @@ from .._model.new_rows import read_new_contexts
 from .._utils.component_names import context_index
 from .._utils.types import Array
 from .anndata_layout import stored_fit
-from .anndata_refit import entry_of_fit
+from .anndata_preprocess import fitted_preprocess
+from .anndata_refit import entry_of_fit, preprocessed_of_fit
 from .fitted import Fitted
 from .pipelines import split_steps, transformed_rows
 
@@ -118,6 +120,11 @@ def _rows_of_anndata(adata: Any, fit: Fitted, key: str) -> RowsByContext:
         A = fit.with_all_features().components
         projection = fit.projection
         columns = fit.columns
+    steps = fitted_preprocess(stored)
+    if steps is not None:
+        # Features of the fit alone, in its order.
+        contexts = preprocessed_of_fit(adata, key, steps, _context_codes(fit), np.array(fit.contexts))
+        return RowsByContext(contexts, list(range(len(fit.contexts))), A, projection, None)
     source = as_source(matrix, "The matrix of adata")
     contexts = contexts_of_codes(source, _context_codes(fit), np.array(fit.contexts), None)
     return RowsByContext(contexts, list(range(len(fit.contexts))), A, projection, columns)
@@ -165,6 +172,8 @@ def sampled_rows(space: RowsByContext, positions: Sequence[int], most: int) -> S
         block: Any = sources[source_id].gather(np.concatenate(parts))
         # Rows may have changed since the fit, or be others: NaN would go unnoticed into a plot.
         check_block(block, 0, "The rows drawn")
+        if isinstance(block, LowRankRows):
+            block = block.toarray()  # few rows, of which entries are shown
         blocks.append(block if space.columns is None else block[:, space.columns])
     if len(blocks) == 1:
         return SampledRows(blocks[0], n)

@@ -126,6 +126,8 @@ def describe(
     for j in chosen_components(components, fit.names):
         ends = poles(table.to_numpy(), list(table.index), j, n)
         lines = [f"{fit.names[j]}, one of {len(fit.names)} MCPCs of {len(fit.contexts)} contexts."]
+        if fit.prepared is not None:
+            lines.append(fit.prepared)
         lines.append(_contexts(fit, compared, j, sharing.labels[j], float(sharing.effective[j]), n))
         lines += [_dependence(test, j) for test in tests]
         # Features, sets and rows of one pole together, lest the two be mixed up when they are summarised.

@@ -24,6 +24,7 @@ from ._fitting import (
     score_columns,
     write_model_report,
 )
+from ._options import as_raw
 from ._outputs import check_file, new_file
 from ._policy import MOMENTS_ARE_THEIR_OWN_FORMAT, check_ending, check_page, table_format, without_effect
 from ._record import read_record
@@ -58,15 +59,18 @@ def read_for(model: MCPCA, paths: tuple[Path, ...], reading: Reading, console: C
     """Read rows with the features of a model, by name if it has names for them."""
     # scikit-learn's convention: the attribute exists only if there were names.
     names = getattr(model, "feature_names_in_", None)
+    n_features = model.n_features_in_
+    if model.preprocess_ is not None:
+        names = model.preprocess_.feature_names_in
+        n_features = model.preprocess_.n_features_in
+    reading = as_raw(reading, model.preprocess_)
     features = None if names is None else [str(name) for name in names]
     with console.phase("reading"), library_errors(paths[0]):
         data = read_data(paths, reading, features=features, need_context=False, report=console.progress)
     print_about(data, console)
     # Only for files or models without names; by name, a missing feature was an error of reading.
-    if data.n_features != model.n_features_in_:
-        raise UnusableFileError(
-            data.files[0], f"has {data.n_features} features, and the model has {model.n_features_in_}."
-        )
+    if data.n_features != n_features:
+        raise UnusableFileError(data.files[0], f"has {data.n_features} features, and the model has {n_features}.")
     return data
 
 

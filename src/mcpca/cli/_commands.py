@@ -18,6 +18,7 @@ from ._help import CommandWithExamples
 from ._options import (
     FILE,
     annotation_options,
+    as_raw,
     common_options,
     data_argument,
     force_option,
@@ -25,6 +26,7 @@ from ._options import (
     model_options,
     nuisance_options,
     out_file_options,
+    preprocess_options,
     reading_options,
     seed_option,
     take_reading,
@@ -48,6 +50,7 @@ def _typed_words() -> list[str]:
     examples=(
         "mcpca fit cells.h5ad --context cell_type",
         "mcpca fit cells.h5ad --context cell_type --groups donor --batch run --covariates log_counts",
+        "mcpca fit atlas.h5ad --context cell_type --normalize log1p --hvg 2000 --rank 30",
         "mcpca fit embeddings.csv --context genre --context period --drop sentence --rank 8",
         "mcpca fit regions/*.csv --out regions-mcpca",
     ),
@@ -55,6 +58,7 @@ def _typed_words() -> list[str]:
 @data_argument
 @reading_options
 @annotation_options
+@preprocess_options
 @model_options
 @click.option(
     "-o", "--out", type=FILE, default=Path("mcpca-output"), show_default=True, metavar="DIR", help="For results."
@@ -84,7 +88,8 @@ def fit(**params: Any) -> None:
     # The word stands for None, which a command line cannot say.
     params["noise"] = None if params["noise"] == "none" else params["noise"]
     # What is left in ``params`` are fields of ``FitOptions``: options and fields have the same names.
-    options = FitOptions(reading=take_reading(params), **params)
+    preprocess = policy.check_preprocess(params)
+    options = FitOptions(reading=as_raw(take_reading(params), preprocess), **params)
     console.result("fit", run_fit(options, out, force, console, _typed_words(), checkpoint))
 
 
@@ -98,6 +103,7 @@ def fit(**params: Any) -> None:
 @data_argument
 @reading_options
 @annotation_options
+@preprocess_options
 @click.option("--ranks", metavar="A-B", help="Ranks to look at: 1-20, or 2,4,8.")
 @click.option(
     "--criteria",
@@ -121,7 +127,11 @@ def rank(**params: Any) -> None:
     policy.check_needs_out(params["out"], force=params["force"], format=params["format"] != "csv")
     ranks = _parse_ranks(params.pop("ranks"))
     data = params.pop("data")
-    console.result("rank", run_rank(data, take_reading(params), ranks, console=console, **params))
+    preprocess = policy.check_preprocess(params)
+    for name in policy.PREPROCESS:
+        params.pop(name)
+    reading = as_raw(take_reading(params), preprocess)
+    console.result("rank", run_rank(data, reading, ranks, preprocess=preprocess, console=console, **params))
 
 
 def _parse_ranks(text: str | None) -> list[int] | None:

@@ -29,6 +29,9 @@ _OPTIONS_FOR_PARAMETERS = {
     "allow_duplicates=True": "--allow-duplicates",
     "n_components": "--rank",
     "center='own'": "--center own",
+    "preprocess='log1p'": "--normalize log1p",
+    "n_top": "--hvg",
+    "preprocess=None": "no --normalize",
 }
 
 

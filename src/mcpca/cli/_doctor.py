@@ -22,7 +22,7 @@ from ._console import Console, Failure
 from ._suspects import suspect_columns, suspects_in_words
 from .tables import Reading, TableData, UnusableFileError, read_data
 from .tables._errors import foreign_bytes, quoted_names, short
-from .tables.annotated import Annotated
+from .tables.annotated import RAW_COUNTS, Annotated
 from .tables.arrays import Npz, read_npy
 from .tables.columns import matching_columns
 from .tables.data import Budget
@@ -94,7 +94,9 @@ def run_doctor(path: Path, reading: Reading, console: Console) -> dict[str, Any]
         raise Failure(str(error), 3, "input", {**content, "usable": False}) from error
     for text in [*(f"left out: {note}" for note in data.notes), *data.oddities]:
         console.say(f"  {text}")
-    command = _fit_command(path, findings.reading)
+    # A mask is for prepared rows: totals of raw ones are over all features.
+    is_raw = RAW_COUNTS in data.oddities and findings.reading.mask_var in (None, "all")
+    command = _fit_command(path, findings.reading, is_raw)
     assert data.labels is not None  # read_data raises without contexts
     counts = data.labels.counts()
     console.say(
@@ -330,8 +332,8 @@ def _try(path: Path, kind: FileKind, reading: Reading) -> TableData:
     return data
 
 
-def _fit_command(path: Path, reading: Reading) -> str:
-    """Return the command that reads a file in this way and fits it."""
+def _fit_command(path: Path, reading: Reading, is_raw: bool) -> str:
+    """Return the command that reads a file in this way and fits it, and prepares raw counts."""
     # Only what differs from the defaults, and all of that: the command has to read the file in just this way.
     words = ["mcpca", "fit", str(path)]
     for name in reading.context:
@@ -349,6 +351,7 @@ def _fit_command(path: Path, reading: Reading) -> str:
     for option, values in several_values.items():
         for value in values:
             words += [option, value]
+    words += ["--normalize", "log1p"] if is_raw else []
     words += ["--min-samples", str(reading.min_samples)] if reading.min_samples else []
     words += ["--drop-unlabelled"] if reading.drop_unlabelled else []
     words += ["--allow-duplicates"] if reading.allow_duplicates else []

@@ -10,6 +10,7 @@ import importlib.util
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -159,7 +160,7 @@ def fit_files(options: FitOptions, console: Console, checkpoint: Path | None = N
         data = read_data(options.data, options.reading, report=console.progress)
     print_about(data, console)
     if data.labels is None:
-        check_moments(options.center, checkpoint, options.robust, options.cross_fit, options.solver)
+        check_moments(options.center, checkpoint, options.robust, options.cross_fit, options.solver, options.preprocess)
     # Said in terms of the option; the library would speak of n_components.
     if isinstance(options.rank, int) and options.rank > data.n_features:
         raise click.BadParameter(
@@ -172,6 +173,7 @@ def fit_files(options: FitOptions, console: Console, checkpoint: Path | None = N
         noise=options.noise,
         robust=options.robust,
         cross_fit=options.cross_fit,
+        preprocess=options.preprocess,
         random_state=options.seed,
         tol=options.tol,
         max_iter=options.max_iter,
@@ -188,8 +190,12 @@ def fit_files(options: FitOptions, console: Console, checkpoint: Path | None = N
     # Set after the fit: the estimator was given bare arrays, which have no names it could have taken over.
     names = None if data.feature_names is None else feature_names(name_array(data.feature_names))
     if names is not None:
+        steps = model.preprocess_
+        if steps is not None:
+            model.preprocess_ = replace(steps, feature_names_in=names)
+            names = names if steps.columns is None else names[steps.columns]
         model.feature_names_in_ = names
-    _warn_of_dominance(data, console)
+    _warn_of_dominance(model, data, console)
     return model, data
 
 
@@ -201,7 +207,7 @@ def print_about(data: TableData, console: Console) -> None:
         console.warn(text)
 
 
-def _warn_of_dominance(data: TableData, console: Console) -> None:
+def _warn_of_dominance(model: MCPCA, data: TableData, console: Console) -> None:
     """Warn of a feature that is nearly all of most MCPCs, if the fit has done so, by its name in the file."""
     for warning in console.caught:
         # The library warns by the number of the column. Here the file's own name is known, and the option that helps.
@@ -213,7 +219,8 @@ def _warn_of_dominance(data: TableData, console: Console) -> None:
                 dominance.sentence(f"column {dominance.feature + 1}", "Leave it out if it is not a measurement")
             )
             continue
-        name = data.feature_names[dominance.feature]
+        # Of the features of the model, which may be some of those of the file.
+        name = str(model.feature_names_in_[dominance.feature])
         # From moments no column can be left out any more; that has to be done where the rows are.
         where = "of mcpca moments " if data.labels is None else ""
         way_out = f"Leave it out with --drop {shlex.quote(name)} {where}if it is not a measurement"
@@ -368,6 +375,8 @@ def _print_results(
             f"They explain {summary['variance_explained']:.0%}{estimated} of the squared covariance; scores are "
             f"correlated by {summary['score_correlation']:.2f} within contexts."
         )
+    if model.preprocess_ is not None:
+        console.say(model.preprocess_.summary())
     if model.nuisance_ is not None:
         removed = model.nuisance_
         console.say(

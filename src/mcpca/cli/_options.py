@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
+from .._data.preprocess import KINDS
 from .._solvers import NOISES, SOLVERS
 from .tables import Reading, UnusableFileError
 from .tables.completion import context_names
@@ -115,6 +117,25 @@ def reading_options(function: _Function) -> _Function:
     return _decorated(function, *_READING_OPTIONS.values())
 
 
+_PREPROCESS_OPTIONS = (
+    click.option("--normalize", type=click.Choice(KINDS), help="Prepare raw counts as they are read."),
+    click.option(
+        "--hvg", type=click.IntRange(1), metavar="N", help="Fit the N features of the most variable counts only."
+    ),
+    click.option(
+        "--target-sum",
+        type=click.FloatRange(0, min_open=True),
+        metavar="T",
+        help="Total of each row, with --normalize log1p; the median otherwise.",
+    ),
+)
+
+
+def preprocess_options(function: _Function) -> _Function:
+    """Add ``--normalize``, ``--hvg`` and ``--target-sum``."""
+    return _decorated(function, *_PREPROCESS_OPTIONS)
+
+
 def nuisance_options(function: _Function) -> _Function:
     """Add ``--batch`` and ``--covariates``."""
     return _decorated(function, *_NUISANCE_OPTIONS)
@@ -145,6 +166,11 @@ def take_reading(params: dict[str, Any]) -> Reading:
         raise click.BadParameter("empty labels are missing without it; drop it.", param_hint="--na-values")
     max_bytes = int(values.pop("max_memory")) * 2**20
     return Reading(**{**values, "delimiter": delimiter}, max_bytes=max_bytes)
+
+
+def as_raw(reading: Reading, preprocess: Any) -> Reading:
+    """Return how rows are read that are to be prepared, if they are."""
+    return reading if preprocess is None else replace(reading, raw=True)
 
 
 def _check_encoding(name: str | None) -> None:

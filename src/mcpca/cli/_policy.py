@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from .._data.preprocess import LOG1P, Preprocess
 from ._console import output_failure
 from .tables import Reading
 from .tables.options import options_given
@@ -37,6 +38,7 @@ _OTHER_ENDINGS = frozenset(
         *(".h5ad", ".h5", ".hdf5", ".zarr", ".npy", ".mcpca", ".pkl", ".pickle", ".rds"),
     }
 )
+PREPROCESS = ("normalize", "hvg", "target_sum")  # options for what is done to rows
 RESULTS_ARE_A_FOLDER = "results are a folder"
 MOMENTS_ARE_THEIR_OWN_FORMAT = "moments have a file format of their own"
 
@@ -85,8 +87,44 @@ def check_fit(params: dict[str, Any]) -> None:
         raise without_effect("--title", "with --no-report there is none to give it to; drop one of the two")
 
 
-def check_moments(center: str, checkpoint: Path | None, robust: bool, cross_fit: int, solver: str) -> None:
+def preprocess_of(normalize: str | None, hvg: int | None, target_sum: float | None) -> Preprocess | None:
+    """Return what ``--normalize``, ``--hvg`` and ``--target-sum`` say is done to rows."""
+    return None if normalize is None else Preprocess(normalize, n_top=hvg, target_sum=target_sum).checked()
+
+
+def check_preprocess(params: dict[str, Any]) -> Preprocess | None:
+    """Return what is done to rows; raise if the options for it contradict others, or have no effect."""
+    normalize, hvg, target_sum = (params[name] for name in PREPROCESS)
+    if normalize is None:
+        for option, value in (("--hvg", hvg), ("--target-sum", target_sum)):
+            if value is not None:
+                raise without_effect(option, "it is for raw counts; pass --normalize log1p or pearson, or drop it")
+        return None
+    if target_sum is not None and normalize != LOG1P:
+        raise without_effect("--target-sum", f"it is for --normalize {LOG1P}; drop it")
+    if params["obsm"] is not None:
+        raise click.UsageError(
+            f"--normalize is for counts, and --obsm {params['obsm']} has none; drop one of the two, or pass --layer."
+        )
+    if params["mask_var"] not in (None, "all"):
+        raise click.UsageError(
+            f"--mask-var {params['mask_var']} with --normalize: totals of rows are over all features. Choose features "
+            "by --hvg, or drop one of the two."
+        )
+    return preprocess_of(normalize, hvg, target_sum)
+
+
+def check_moments(
+    center: str,
+    checkpoint: Path | None,
+    robust: bool,
+    cross_fit: int,
+    solver: str,
+    preprocess: Preprocess | None = None,
+) -> None:
     """Raise if an option of a fit is about rows and there are only moments."""
+    if preprocess is not None:
+        raise click.UsageError("--normalize prepares rows, and moments do not have them; pass the rows, or drop it.")
     if solver == "auto":
         raise click.UsageError(
             "--solver auto fits halves of the rows, and moments do not have them; pass the rows, or name a solver."

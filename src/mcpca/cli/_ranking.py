@@ -26,6 +26,7 @@ def run_rank(
     force: bool,
     format: str,
     console: Console,
+    preprocess: Any = None,
 ) -> dict[str, Any]:
     """Choose a rank for the rows in files, say why, and write the curves if a folder is named."""
     # Before the data are read: the choice of a rank may take long.
@@ -36,7 +37,7 @@ def run_rank(
         data = read_data(paths, reading, report=console.progress)
     print_about(data, console)
     with console.phase("rank"), library_errors(data.files[0]):
-        selection = _select(data, ranks, criteria, seed, console)
+        selection = _select(data, ranks, criteria, seed, console, preprocess)
     # Written before anything is printed, so that the words do not announce files that could not be written.
     files = _write(selection, out, force, format, console) if out is not None else []
     console.say(_in_words(selection))
@@ -56,7 +57,12 @@ def run_rank(
 
 
 def _select(
-    data: TableData, ranks: list[int] | None, criteria: tuple[str, ...], seed: int, console: Console
+    data: TableData,
+    ranks: list[int] | None,
+    criteria: tuple[str, ...],
+    seed: int,
+    console: Console,
+    preprocess: Any,
 ) -> RankSelection:
     if data.labels is None:
         raise UnusableFileError(data.files[0], "holds moments and no rows, which most criteria need; pass the rows.")
@@ -67,6 +73,7 @@ def _select(
         data.labels,
         ranks=ranks,
         criteria=wanted,
+        preprocess=preprocess,
         random_state=seed,
         verbose=console.progress,
         **data.annotations,

@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
+from .._data.preprocess import Preprocess
 from .._utils.parallel import n_workers
 from ._console import Failure
 from ._outputs import checksums
+from ._policy import preprocess_of
 from .tables import Reading, UnusableFileError
 
 RUN_FORMAT = "mcpca-run"
@@ -39,6 +41,9 @@ class FitOptions:
     noise: str | None = "auto"
     robust: bool = False
     cross_fit: int = 0
+    normalize: str | None = None
+    hvg: int | None = None
+    target_sum: float | None = None
     seed: int = 0
     tol: float | None = None
     max_iter: int = 200
@@ -49,6 +54,11 @@ class FitOptions:
     picture: bool = True
     context_test: bool = True
     title: str | None = None
+
+    @property
+    def preprocess(self) -> Preprocess | None:
+        """What is done to rows as they are read."""
+        return preprocess_of(self.normalize, self.hvg, self.target_sum)
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values; paths are absolute, so that the run can be repeated from anywhere."""

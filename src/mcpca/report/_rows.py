@@ -17,6 +17,7 @@ import scipy.sparse
 from .._data.contexts import Contexts, named_blocks
 from .._data.detect import has_dask_rows, is_dask
 from .._data.labels import take_labels
+from .._data.low_rank_rows import LowRankRows
 from .._data.projection import offset_scores
 from .._data.validation import check_finite
 from .._estimator.mcpca import fitted_model
@@ -89,6 +90,8 @@ def sample_contexts(model: Any, X: Any, y: Any, max_rows: int, rng: np.random.Ge
 
     def sample_of(draw: _Draw) -> ContextSample:
         rows = draw.rows()
+        if isinstance(rows, LowRankRows):
+            rows = rows.toarray()  # a sample of some hundred
         # Only the rows drawn are checked: all of them would take a pass over the data.
         _check_finite(rows, f"X, context {names[draw.context]!r},", contexts.feature_names)
         # A model fitted on covariances knows no means: rows are then centred by their own.

@@ -236,6 +236,8 @@ def _fit_quality(model: Any, fit: Fitted, shares: Array) -> list[dict[str, str]]
         each = ", ".join(f"{_cut(fit.contexts[i])} ({with_error(shares[i], errors[i])})" for i in worst)
         text += f", {np.median(shares[known]):.1%} in the median context. The worst fit is for {each}"
     results = [_finding("note", "How much is explained", text + ".")]
+    if model.preprocess_ is not None:
+        results.append(_finding("note", "What was done to the rows", model.preprocess_.summary()))
     removed = model.nuisance_
     if removed is not None:
         most = int(np.argmax(removed.shares))

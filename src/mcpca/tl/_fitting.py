@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
 
@@ -19,12 +20,17 @@ from .._data.anndata_rows import (
     warn_of_counts,
 )
 from .._data.annotations import Annotations, annotations_of_obs
+from .._data.contexts import Contexts
 from .._data.dask_graph import computed
+from .._data.preprocess import Preprocess, as_preprocess
+from .._data.preprocessed import fit_and_preprocess
 from .._estimator.mcpca import MCPCA, fitted_model
 from .._model.decomposition import check_weights
 from .._rank.selection import RankSelection, select_rank
 from .._results.anndata_layout import add_result, data_of, keys_of, rank_content, read_model, stored_names, write_fit
+from .._results.anndata_preprocess import of_rows_in, stored_preprocess
 from .._utils.arguments import NOT_GIVEN, as_seed, one_random_state
+from .._utils.progress import reporting
 from .._utils.types import Array
 from .._utils.user_warnings import warn
 from .._utils.wording import nearest
@@ -49,6 +55,7 @@ def mcpca(
     groups: str | list[str] | None = None,
     batch: str | list[str] | None = None,
     covariates: str | list[str] | None = None,
+    preprocess: Any = None,
     copy: bool = False,
     **parameters: Any,
 ) -> Any:
@@ -58,7 +65,7 @@ def mcpca(
     ----------
     adata : AnnData
         In memory, backed or on Dask, dense or sparse; nothing is made dense, a backed matrix is not loaded, and rows on
-        Dask stay there. Values should be normalised, not raw counts (``RawCountsWarning``).
+        Dask stay there. Values should be normalised; raw counts need ``preprocess`` (``RawCountsWarning``).
     context_key : str or list of str
         Column of ``adata.obs`` with the context of each row (a patient, a perturbation, a cell type, ...). Several
         columns are crossed: every combination that occurs is a context, "a / b".
@@ -99,6 +106,10 @@ def mcpca(
         rank; and nuisance that is removed within each context, from the scores as well: strata, crossed if they are
         several; numbers and labels, or a formula over columns, "sex + np.log(n_counts)". Rows that were not fitted then
         have NaN for scores. ``uns[key]["nuisance"]`` says how much of each context's variance it was.
+    preprocess : {None, "log1p", "pearson"}, function or Preprocess
+        What is done to rows while they are read, as for ``MCPCA``: both names are for raw counts. Totals are over all
+        features, also where ``mask_var`` selects some. ``adata`` keeps its counts, and every function of ``mcpca.tl``
+        and every plot prepares them again as the fit did. ``uns[key]["preprocess"]`` says what was done.
     copy : bool
         Leave ``adata`` unchanged and return a copy with the results.
     **parameters
@@ -124,8 +135,8 @@ def mcpca(
 
     Notes
     -----
-    Cost and memory are those of ``MCPCA.fit``, plus one pass over the rows for scores and, for rows in memory, a copy
-    of the features that ``mask_var`` selects. If anything fails ``adata`` stays unchanged.
+    Cost and memory are those of ``MCPCA.fit``, plus one pass over the rows for scores and, for rows in memory without
+    ``preprocess``, a copy of the features that ``mask_var`` selects. If anything fails ``adata`` stays unchanged.
 
     Examples
     --------
@@ -144,10 +155,11 @@ def mcpca(
     random_state = one_random_state(rng, random_state, 0)
     if center not in ("overall", "context"):
         raise ValueError(f"center={center!r}; choose 'overall' or 'context'.")
-    fitted = _unfitted(n_comps, solver, random_state, parameters, missing_features)
+    fitted = _unfitted(n_comps, solver, random_state, parameters | {"preprocess": preprocess}, missing_features)
+    spec = as_preprocess(preprocess)
     if missing_features != "error" and center == "overall":
         center = "context"  # an overall mean of features that some contexts lack would not be comparable
-    space = space_of(adata, layer, obsm, mask_var)
+    space = space_of(adata, layer, obsm, _mask_beside(spec, mask_var), select=spec is None)
     contexts = contexts_of_obs(adata, context_key, min_samples=min_samples, missing=missing)
     annotated = annotations_of_obs(adata, groups=groups, batch=batch, covariates=covariates)
     # By now it is known which contexts are dropped, and weights must match the others.
@@ -155,16 +167,21 @@ def mcpca(
         fitted.context_weights = _weights(fitted.context_weights, contexts)
     # Warnings are stored with the fit as well, so that whoever opens the file later sees them.
     notes = [*contexts.warn_of_dropped(min_samples)]
-    counts_note = warn_of_counts(space, layer)
+    counts_note = warn_of_counts(space, layer) if spec is None else None
     if counts_note is not None:
         notes.append(counts_note)
-    rows = annotated.attach(contexts.with_rows(space))
+    with warnings.catch_warnings(record=True) as early, reporting(fitted.verbose, "preparing rows") as report:
+        warnings.simplefilter("always")
+        prepared = fit_and_preprocess(spec, contexts.with_rows(space), adata, report, columns=space.columns)
+    rows = annotated.attach(prepared)
+    if spec is not None:
+        space = _prepared_space(space, rows)
     # Recorded, so that they can be stored with the fit.
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")  # a filter of the caller must not keep one from being stored
         fitted.fit(rows)
-        scores = _scores(fitted, space, contexts, center, annotated.annotations)
-    for item in caught:  # issued again, now subject to the caller's filters and at the caller's line
+        scores = _scores(of_rows_in(fitted, adata), space, contexts, center, annotated.annotations)
+    for item in [*early, *caught]:  # issued again, now subject to the caller's filters and at the caller's line
         notes.append(str(item.message))
         warn(item.message, item.category)
     params = _params(fitted, context_key, n_comps, layer, obsm, space, key_added, min_samples, missing, center)
@@ -191,6 +208,7 @@ def rank(
     groups: str | list[str] | None = None,
     batch: str | list[str] | None = None,
     covariates: str | list[str] | None = None,
+    preprocess: Any = None,
     **options: Any,
 ) -> RankSelection:
     """Recommend a number of MCPCs, or say that nothing is above noise.
@@ -198,7 +216,7 @@ def rank(
     Parameters
     ----------
     adata, context_key, layer, obsm, mask_var, key_added, rng, random_state, min_samples, missing, groups, batch, \
-covariates
+covariates, preprocess
         As for ``mcpca.tl.mcpca``, which chooses the same rank with the same arguments.
     **options
         Further parameters of ``mcpca.select_rank``: ranks, criteria, null, n_splits, n_seed_pairs, cos_sim_threshold,
@@ -219,21 +237,26 @@ covariates
     keys_of(key_added)
     check_target(adata)
     random_state = one_random_state(rng, random_state, 0)
-    space = space_of(adata, layer, obsm, mask_var)
+    spec = as_preprocess(preprocess)
+    space = space_of(adata, layer, obsm, _mask_beside(spec, mask_var), select=spec is None)
     contexts = contexts_of_obs(adata, context_key, min_samples=min_samples, missing=missing)
     annotated = annotations_of_obs(adata, groups=groups, batch=batch, covariates=covariates)
     contexts.warn_of_dropped(min_samples)
-    warn_of_counts(space, layer)
+    if spec is None:
+        warn_of_counts(space, layer)
     # Issued again below, so that they point at the caller's line.
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        rows = annotated.attach(contexts.with_rows(space))
+        with reporting(options.get("verbose"), "preparing rows") as report:
+            prepared = fit_and_preprocess(spec, contexts.with_rows(space), adata, report, columns=space.columns)
+        rows = annotated.attach(prepared)
         selection = select_rank(rows, random_state=random_state, **options)
     for item in caught:
         warn(item.message, item.category)
     key = stored_names(context_key)
     # In the form in which ``tl.mcpca`` will compare it with its own arguments.
     chosen = {"context_key": key, "layer": layer, "obsm": obsm, "mask_var": space.mask_var, "min_samples": min_samples}
+    chosen["preprocess"] = stored_preprocess(preprocess)
     add_result(adata, key_added, "rank", rank_content(selection, data_of(chosen)))
     return selection
 
@@ -258,10 +281,10 @@ def model(adata: Any, key: str = "mcpca") -> MCPCA:
 def _unfitted(n_comps: Any, solver: str, random_state: Any, parameters: dict[str, Any], missing_features: str) -> MCPCA:
     """Return a model with these parameters, whose ``random_state`` is an integer: only that can be stored."""
     # n_comps, solver and random_state are arguments of their own.
-    own = {"n_components", "solver", "random_state", "missing"}
+    own = {"n_components", "solver", "random_state", "missing", "preprocess"}
     known = sorted(set(MCPCA().get_params(deep=False)) - own)
     for name in parameters:
-        if name not in known:
+        if name not in known and name != "preprocess":
             raise TypeError(f"mcpca.tl.mcpca() has no parameter {name!r}; {nearest(name, known)}")
     # A Generator cannot be stored: one number is drawn from it, and that repeats the run.
     seed = as_seed(random_state)
@@ -275,6 +298,23 @@ def _weights(weights: Any, contexts: ObsContexts) -> Array:
         dropped = {name for name, _ in contexts.dropped}
         weights = {str(name): weight for name, weight in weights.items() if str(name) not in dropped}
     return check_weights(weights, contexts.names)
+
+
+def _mask_beside(spec: Preprocess | None, mask_var: Any) -> Any:
+    """Return the mask of features: none by default where ``n_top`` chooses them."""
+    if spec is None or spec.n_top is None:
+        return mask_var
+    if mask_var is not None and not (isinstance(mask_var, str) and mask_var == "auto"):
+        raise ValueError(
+            f"mask_var and n_top={spec.n_top} both select features; drop mask_var, or pass Preprocess without n_top."
+        )
+    return None
+
+
+def _prepared_space(space: FeatureSpace, rows: Contexts) -> FeatureSpace:
+    """Return the features of prepared rows; the source has all of them still, for later steps to prepare."""
+    assert rows.preprocess is not None
+    return replace(space, names=rows.feature_names, columns=rows.preprocess.columns)
 
 
 def _scores(
@@ -327,6 +367,7 @@ def _params(
     del of_model["n_components"]  # stored as n_comps
     missing_features = of_model.pop("missing")  # "missing" is about rows without a context here
     del of_model["verbose"]  # has no effect on results
+    of_model["preprocess"] = stored_preprocess(of_model["preprocess"])
     # A range or tuple is nothing that a file can hold.
     if of_model["rank_range"] is not None:
         of_model["rank_range"] = np.array(list(of_model["rank_range"]))

@@ -22,8 +22,10 @@ from .._data.dask_graph import computed
 from .._data.detect import is_anndata
 from .._data.labels import name_array
 from .._estimator.mcpca import MCPCA, fitted_model
+from .._model.new_rows import n_raw_features
 from .._results.anndata_layout import add_result, keys_of, obs_columns, read_model, stored_fit, stored_names
 from .._results.anndata_new import features_by_name, rows_on_components
+from .._results.anndata_preprocess import fitted_preprocess, of_rows_in
 from .._utils.arguments import check_integer, refuse_without_effect
 from .._utils.component_names import component_names
 from .._utils.optional import require
@@ -222,7 +224,7 @@ def transform(
         "batch": stored_names(batch),
         "covariates": stored_names(covariates),
         # Features that the fit does not have are left out without a warning: an AnnData usually has all genes.
-        "ignored": adata.n_vars - fitted.n_features_in_ if obsm is None else None,
+        "ignored": adata.n_vars - n_raw_features(fitted_model(fitted)) if obsm is None else None,
         "version": version("mcpca"),
     }
     add_result(target, key_added, "transform", {name: value for name, value in how.items() if value is not None})
@@ -292,7 +294,10 @@ def _fit_and_rows(
         layer = params.get("layer") if layer is None else layer
         # In ``var`` features have names to go by; entries of ``obsm`` need their axes.
         if params.get("obsm") is None:
-            return _NewRows(fitted, find(adata, layer, [str(name) for name in stored["features"]]), layer, None)
+            steps = fitted_preprocess(stored)
+            known: Any = stored["features"] if steps is None else steps.feature_names_in
+            source = find(adata, layer, [str(name) for name in known])
+            return _NewRows(of_rows_in(fitted, adata), source, layer, None)
         refuse_without_effect(
             "missing_features", missing_features, "error", "the fit is on principal components", "drop it"
         )
@@ -303,12 +308,15 @@ def _fit_and_rows(
         raise TypeError(f"model is a {type(model).__name__}; pass the AnnData with a fit, or a fitted MCPCA.")
     refuse_without_effect("key", key, "mcpca", "it names a fit in an AnnData, and model is an MCPCA", "drop it")
     names = getattr(model, "feature_names_in_", None)
+    raw = getattr(model, "preprocess_", None)
+    if raw is not None:
+        names = raw.feature_names_in
     if names is None:
         raise ValueError(
             "model has no names of features to find those of adata by; pass the AnnData with the fit, or the rows "
             "themselves to the method of the model."
         )
-    return _NewRows(model, find(adata, layer, [str(name) for name in names]), layer, None)
+    return _NewRows(of_rows_in(model, adata), find(adata, layer, [str(name) for name in names]), layer, None)
 
 
 def _as_named(adata: Any, layer: str | None, names: list[str]) -> Any:

@@ -24,9 +24,7 @@ from .columns import choose_features
 from .data import Budget, FilePart, Reading, column_positions
 from .labels import Labels, labels_of_texts
 
-_RAW_COUNTS = (
-    "the values look like raw counts; normalise and take logarithms first, or name another matrix with --layer."
-)
+RAW_COUNTS = "the values look like raw counts; --normalize log1p prepares them, or name another matrix with --layer."
 
 
 class Annotated:
@@ -178,8 +176,8 @@ class Annotated:
             if source.shape[0] != self.n_obs:
                 raise UnusableFileError(self.where, f"its matrix has {source.shape[0]} rows, and obs has {self.n_obs}.")
             # A guess from the first rows. Not for embeddings, and not for new rows of a model, which is fitted already.
-            if reading.obsm is None and wanted is None and counts_in(source) is not None:
-                part.oddities.append(_RAW_COUNTS)
+            if reading.obsm is None and wanted is None and not reading.raw and counts_in(source) is not None:
+                part.oddities.append(RAW_COUNTS)
             # All columns are read before some are chosen, so that is what has to fit.
             if budget.take(source.nbytes):
                 X: Any = source.gather(slice(0, source.shape[0]))
@@ -197,7 +195,8 @@ class Annotated:
         column = reading.mask_var
         if column is None:
             # Features that are named are not masked on top: they are what was asked for.
-            column = (None if reading.features else default_mask(self.var)) or "all"
+            # Rows that are to be prepared have their totals over all features.
+            column = (None if reading.features or reading.raw else default_mask(self.var)) or "all"
         if column == "all":
             return names
         column_positions([str(c) for c in self.var.columns], [column], self.where, "column of var (--mask-var)")

@@ -57,6 +57,8 @@ class Reading:
         Columns that say which rows were sampled together, and the strata of rows; several are crossed.
     covariates : str or None
         Columns of covariates, separated by commas, or a formula over them.
+    raw : bool
+        Whether rows are to be prepared: raw counts, of all features.
     """
 
     context: tuple[str, ...] = ()
@@ -79,6 +81,7 @@ class Reading:
     groups: tuple[str, ...] = ()
     batch: tuple[str, ...] = ()
     covariates: str | None = None
+    raw: bool = False
 
     @property
     def annotation_columns(self) -> list[str]:

@@ -1,0 +1,189 @@
+"""How often each count occurs in each feature, from one pass over rows: all sums over features follow from it exactly.
+
+Counts are whole numbers, and few different ones occur in a feature. The table of them is therefore small however many
+rows there are, and gives any ``sum_t f(x_tj)`` afterwards, also for an f that is known only after all rows have been
+seen, such as clipping at a bound that depends on the mean. Tables add up, so blocks may be counted in any process.
+
+Values that are no whole numbers have no table. Neither has data with more than ``MOST_PAIRS`` different pairs of
+feature and count: of these only sums and sums of squares are kept, and what else is needed takes a second pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse
+
+from .._utils.types import Array
+from .blocks import check_block
+
+# Pairs of feature and count in a table, at most (256 MB, and twice that while two of them are added).
+MOST_PAIRS = 2**24
+# A pair is one number, ``cell 2^32 + count``, so that pairs can be sorted: cells are groups times features.
+_COUNTS = 2**32
+# Numbers in the array that small counts are added up in (16 MB); larger counts are sorted, which takes longer.
+_BINS = 2**21
+# Counts in that array, at most: beyond them only few entries are saved from being sorted.
+_MOST_BINS = 256
+# Pairs that wait, at least, before they are sorted into the table.
+_WAITING = 2**20
+
+
+class NumberedRows(NamedTuple):
+    """A block of rows, the number of its first, and the groups of its rows (n,).
+
+    -1 is for rows that are left out; None, if all are in group 0.
+    """
+
+    first: int
+    block: Any
+    groups: Array | None
+
+
+@dataclass(frozen=True)
+class CountTable:
+    """How often counts other than 0 occur in the cells, which are numbered ``group p + feature``.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Numbers of groups and of features, (g, p).
+    keys, times : ndarray (m,) or None
+        Pair t, ``cell 2^32 + count``, occurs ``times[t]`` times; keys are sorted. None where there is no table.
+    sums, squares : ndarray (g, p) or None
+        Sums of values and of their squares, where there is no table.
+    """
+
+    shape: tuple[int, int]
+    keys: Array | None
+    times: Array | None
+    sums: Array | None = None
+    squares: Array | None = None
+
+    def moments(self) -> tuple[Array, Array]:
+        """Return sums of values and of squares (g, p): exact for counts, as long as they stay below 2^53."""
+        if self.sums is None or self.squares is None:
+            return self.clipped_sums(np.full(self.shape, np.inf))
+        return self.sums, self.squares
+
+    def clipped_sums(self, bounds: Array) -> tuple[Array, Array]:
+        """Return sums and sums of squares (g, p) of ``min(x, bound)``, for a bound (g, p) of at least 0 per cell."""
+        assert self.keys is not None
+        cells = self.keys // _COUNTS
+        values = np.minimum(self.keys % _COUNTS, bounds.ravel()[cells])
+        sums = np.bincount(cells, self.times * values, bounds.size).reshape(self.shape)
+        return sums, np.bincount(cells, self.times * values**2, bounds.size).reshape(self.shape)
+
+    def without_pairs(self) -> CountTable:
+        """Return only the sums."""
+        return CountTable(self.shape, None, None, *self.moments())
+
+
+def table_of(blocks: Iterable[NumberedRows], shape: tuple[int, int], where: str) -> CountTable:
+    """Return the table of blocks of rows. Raises if a value is negative or not finite.
+
+    Cost O(nnz), and O(m log m) for the m entries above some tens of counts; memory 16 MB, 16 bytes a pair and about
+    twice a block.
+    """
+    n_bins = min(_MOST_BINS, _BINS // (shape[0] * shape[1]))
+    # Small counts are added up here, cell by cell, and become pairs at the end.
+    bins = np.zeros(shape[0] * shape[1] * n_bins, dtype=np.int64)
+    table = CountTable(shape, *_no_pairs())
+    waiting: list[CountTable] = []
+    for rows in blocks:
+        cells, values = _entries(rows, shape, where)
+        if not _are_counts(values):
+            table, waiting = merged([table, *waiting, _sums_only(cells, values, shape)]), []
+        elif table.keys is None:
+            table = merged([table, _sums_only(cells, values, shape)])
+        else:
+            counts = values.astype(np.int64, copy=False)
+            if n_bins > 1:
+                small = counts < n_bins
+                bins += np.bincount(cells[small] * n_bins + counts[small], minlength=len(bins))
+                cells, counts = cells[~small], counts[~small]
+            waiting.append(CountTable(shape, *np.unique(cells * _COUNTS + counts, return_counts=True)))
+            # Not after every block, since each time all pairs are sorted again.
+            if sum(_n_pairs(some) for some in waiting) > max(_n_pairs(table), _WAITING):
+                table, waiting = merged([table, *waiting]), []
+    filled = np.flatnonzero(bins)
+    keys = filled // max(n_bins, 1) * _COUNTS + filled % max(n_bins, 1)
+    return merged([table, *waiting, CountTable(shape, keys, bins[filled])])
+
+
+def merged(tables: list[CountTable]) -> CountTable:
+    """Return the table of all rows from those of some rows each."""
+    shape = tables[0].shape
+    if all(table.keys is not None for table in tables):
+        keys, places = np.unique(np.concatenate([table.keys for table in tables]), return_inverse=True)
+        times = np.bincount(places, np.concatenate([table.times for table in tables]), len(keys))
+        table = CountTable(shape, keys, times.astype(np.int64))
+        return table if len(keys) <= MOST_PAIRS else table.without_pairs()
+    sums, squares = np.zeros(shape), np.zeros(shape)
+    for table in tables:
+        some = table.moments()
+        sums += some[0]
+        squares += some[1]
+    return CountTable(shape, None, None, sums, squares)
+
+
+def clipped_sums(blocks: Iterable[NumberedRows], bounds: Array, where: str) -> tuple[Array, Array]:
+    """Return what ``CountTable.clipped_sums`` does, from the rows themselves: for data without a table."""
+    sums, squares = np.zeros(bounds.size), np.zeros(bounds.size)
+    for rows in blocks:
+        cells, values = _entries(rows, bounds.shape, where)
+        clipped = np.minimum(values, bounds.ravel()[cells])
+        sums += np.bincount(cells, clipped, bounds.size)
+        squares += np.bincount(cells, clipped**2, bounds.size)
+    return sums.reshape(bounds.shape), squares.reshape(bounds.shape)
+
+
+def _entries(numbered: NumberedRows, shape: tuple[int, ...], where: str) -> tuple[Array, Array]:
+    """Return the cells (int64) and values of the entries of a block that are not 0."""
+    first, block, groups = numbered
+    check_block(block, first, where)
+    if scipy.sparse.issparse(block):
+        values = block.data
+        rows = np.repeat(np.arange(block.shape[0]), np.diff(block.indptr)) if groups is not None else None
+        columns = block.indices.astype(np.int64)
+    else:
+        rows, columns = np.nonzero(block)
+        values = block[rows, columns]
+    if values.size and values.min() < 0:
+        at = int(np.argmax(values < 0))
+        row = int(np.searchsorted(block.indptr, at, side="right")) - 1 if rows is None else int(rows[at])
+        raise ValueError(
+            f"{where} has the negative value {values[at]:.3g} in row {first + row}, feature {int(columns[at])}, and "
+            "variable features are chosen from counts; pass raw counts."
+        )
+    if groups is None:
+        used = values != 0
+        return (columns, values) if used.all() else (columns[used], values[used])
+    of_entries = groups[rows].astype(np.int64)
+    used = (of_entries >= 0) & (values != 0)
+    return (of_entries * shape[1] + columns)[used], values[used]
+
+
+def _are_counts(values: Array) -> bool:
+    """Whether all values are whole numbers that a pair has room for."""
+    if not values.size:
+        return True
+    return bool(values.max() < _COUNTS and (values == np.floor(values)).all())
+
+
+def _no_pairs() -> tuple[Array, Array]:
+    return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+
+
+def _n_pairs(table: CountTable) -> int:
+    return 0 if table.keys is None else len(table.keys)
+
+
+def _sums_only(cells: Array, values: Array, shape: tuple[int, int]) -> CountTable:
+    size = shape[0] * shape[1]
+    wide = values.astype(np.float64, copy=False)
+    sums = np.bincount(cells, wide, size).reshape(shape)
+    return CountTable(shape, None, None, sums, np.bincount(cells, wide**2, size).reshape(shape))
