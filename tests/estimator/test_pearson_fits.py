@@ -134,7 +134,7 @@ def test_methods_that_take_rows(data, by_passes):
     close(ours.outlyingness(sparse, y), theirs.outlyingness(dense, y))
 
 
-@pytest.mark.parametrize("scan_bytes", [600, 2**26])
+@pytest.mark.parametrize("scan_bytes", [6000, 2**26])
 @pytest.mark.parametrize("options", [{}, {"clip": 4.0}])
 def test_rows_in_any_order(data, tmp_path, monkeypatch, rng, scan_bytes, options):
     """In blocks of any size, and by their numbers, some at a time."""
