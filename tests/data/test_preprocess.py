@@ -1,6 +1,7 @@
 """Rows that are prepared while they are read: one block at a time, in every form, and what is refused."""
 
 import json
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -142,6 +143,33 @@ def test_few_features_of_a_file_are_held_if_they_fit(counts, tmp_path):
         for rows in (few, read_again):
             np.testing.assert_allclose(rows.dense_block(0), expected[:, rows.preprocess.columns], rtol=1e-12)
             assert rows.preprocess.n_empty == 2
+
+
+def test_rows_are_never_prepared_as_a_whole(rng, tmp_path, monkeypatch):
+    X = np.lib.format.open_memmap(tmp_path / "rows.npy", mode="w+", dtype=np.float32, shape=(4000, 500))
+    X[:] = rng.poisson(3.0, X.shape)
+    monkeypatch.setattr("mcpca._data.preprocessed.SCAN_BYTES", 2**17)
+    tracemalloc.start()
+    rows = fit_and_preprocess(Preprocess(scale=True), read_contexts(X))
+    for _, block in rows.sources[0].scan(2**17):
+        assert block.nbytes <= 2**17
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < X.nbytes / 6
+
+
+def test_progress_never_falls(counts):
+    told = {}
+
+    def report(stage, done, total):
+        assert done >= told.get(stage, (0, total))[0]
+        assert total == told.get(stage, (0, total))[1]
+        told[stage] = done, total
+
+    # No counts, so that features are chosen in two passes.
+    with pytest.warns(NotCountsWarning):
+        fit_and_preprocess(Preprocess(n_top=8, scale=True), read_contexts(counts * 1.5), report=report)
+    assert told == dict.fromkeys(("variable features", "scales of features", "preparing rows"), (N, N))
 
 
 def test_totals_are_left_behind_by_the_pass_that_chooses_features(counts):

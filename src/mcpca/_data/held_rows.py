@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from sklearn import get_config
 
+from .._utils.progress import silent
+from .._utils.types import Report
 from .blocks import SCAN_BYTES, Source, csr_block
 from .low_rank_rows import LowRankRows, stacked
 from .row_steps import row_totals
@@ -22,18 +24,36 @@ def holding_limit() -> int:
     return int(float(get_config()["working_memory"]) * 2**20)
 
 
-def held(source: Any, limit: int) -> Source | None:
+class RowsRead:
+    """Tells how many of n rows have been read, and stays silent after the last."""
+
+    def __init__(self, report: Report, stage: str, n: int) -> None:
+        self._report = report
+        self._stage = stage
+        self._n = n
+        self._done = 0
+
+    def add(self, rows: int) -> None:
+        """Tell of so many rows more."""
+        if self._done < self._n:
+            self._done = min(self._done + rows, self._n)
+            self._report(self._stage, self._done, self._n)
+
+
+def held(source: Any, limit: int, report: Report = silent) -> Source | None:
     """Return the rows of a source as a matrix in memory; None where they take more than ``limit`` bytes.
 
     Cost: one pass, or the part of it after which the limit is known to be exceeded. Memory: one and a half times the
     result.
     """
+    progress = RowsRead(report, "preparing rows", source.shape[0])
     if not source.sparse:
         if source.nbytes > limit:
             return None
         rows = np.empty(source.shape, dtype=source.dtype)
         for first, block in source.scan(SCAN_BYTES):
             rows[first : first + block.shape[0]] = block
+            progress.add(block.shape[0])
         return as_source(rows, "X")
     blocks: list[Any] = []
     data: list[Any] = []
@@ -42,6 +62,7 @@ def held(source: Any, limit: int) -> Source | None:
     taken = 0
     for _, block in source.scan(SCAN_BYTES):
         X: Any = block
+        progress.add(X.shape[0])
         is_low_rank = isinstance(X, LowRankRows)
         entries = X.entries if is_low_rank else X
         taken += entries.data.nbytes + entries.indices.nbytes + entries.indptr.nbytes
@@ -68,8 +89,9 @@ def held(source: Any, limit: int) -> Source | None:
 class TotalledSource:
     """Another source, whose rows leave their totals behind as they are read in order."""
 
-    def __init__(self, source: Any) -> None:
+    def __init__(self, source: Any, progress: RowsRead) -> None:
         self._source = source
+        self._progress = progress
         self.shape = source.shape
         self.dtype = source.dtype
         self.stored_dtype = getattr(source, "stored_dtype", source.dtype)
@@ -87,4 +109,5 @@ class TotalledSource:
         """Yield (number of the first row, block)."""
         for first, block in self._source.scan(max_bytes):
             self.totals[first : first + block.shape[0]] = row_totals(block)
+            self._progress.add(block.shape[0])
             yield first, block

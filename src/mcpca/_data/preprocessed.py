@@ -18,24 +18,20 @@ import scipy.sparse
 from .._utils.arguments import check_integer
 from .._utils.progress import silent
 from .._utils.types import Array, Report
-from .._utils.user_warnings import warn
-from ..exceptions import NotCountsWarning
 from .alignment import are_positions
 from .blocks import SCAN_BYTES, RowBlock, check_block, in_asked_order, row_numbers
 from .contexts import Contexts
 from .disk import CSRDiskSource, DenseDiskSource
+from .doubtful_counts import warn_of_empty, warn_unless_counts
 from .fitted_preprocess import FittedPreprocess, keeps_sparse
-from .held_rows import TotalledSource, held, holding_limit
+from .held_rows import RowsRead, TotalledSource, held, holding_limit
 from .low_rank_rows import LowRankRows, stacked
 from .pearson import CountSums, PearsonResiduals
 from .preprocess import LOG1P, PEARSON, Preprocess, as_preprocess, function_name
 from .row_steps import (
     check_counts,
     check_row_wise,
-    examples_of_fractions,
-    fraction_of_fractions,
     row_totals,
-    stored_values,
 )
 from .size_factors import factors_of_sources
 from .variable_features import variable_features
@@ -46,8 +42,6 @@ T = TypeVar("T")
 # any preprocess.
 _ROWS_LOOKED_AT = 200
 _ROWS_TRIED = 64
-# Share of values that are no whole numbers from which on rows do not look like counts: a few may be corrected ones.
-_FRACTIONS = 0.01
 
 
 class PreprocessedSource:
@@ -129,7 +123,14 @@ def reads_single_rows(source: Any) -> bool:
     return isinstance(inner, (CSRDiskSource, DenseDiskSource))
 
 
-def preprocessed(contexts: Contexts, fitted: FittedPreprocess | None, X: Any = None, *, hold: bool = False) -> Contexts:
+def preprocessed(
+    contexts: Contexts,
+    fitted: FittedPreprocess | None,
+    X: Any = None,
+    *,
+    hold: bool = False,
+    report: Report = silent,
+) -> Contexts:
     """Return the contexts with prepared rows, read through the steps of a fit; those that are prepared already as is.
 
     ``X`` is what the user passed, to which size factors that are given belong. ``hold`` is for what passes over the
@@ -151,9 +152,10 @@ def preprocessed(contexts: Contexts, fitted: FittedPreprocess | None, X: Any = N
         for source, numbers, where in zip(contexts.sources, factors, _wheres(contexts), strict=True):
             if id(source) not in wrapped:
                 made = PreprocessedSource(source, fitted, where, numbers)
-                # What is taken from raw rows in memory is a part of them, whatever they take.
-                few = held(made, source.nbytes if source.in_memory else room) if hold else None
-                room -= few.nbytes if few is not None and not source.in_memory else 0
+                # What is taken from raw rows in memory is a part of them, whatever they take; a map is on disk.
+                is_here = source.in_memory and not isinstance(getattr(source, "array", None), np.memmap)
+                few = held(made, source.nbytes if is_here else room, report) if hold else None
+                room -= few.nbytes if few is not None and not is_here else 0
                 wrapped[id(source)] = made if few is None else few
         sources = [wrapped[id(source)] for source in contexts.sources]
     return replace(contexts, sources=sources, engine=engine, feature_names=fitted.feature_names_out, preprocess=fitted)
@@ -179,7 +181,8 @@ def fit_and_preprocess(
     spec = as_preprocess(preprocess)
     if spec is None or contexts.preprocess is not None:
         return contexts
-    return preprocessed(contexts, fit_preprocess(spec, contexts, X, report, columns=columns), X, hold=True)
+    fitted = fit_preprocess(spec, contexts, X, report, columns=columns)
+    return preprocessed(contexts, fitted, X, hold=True, report=report)
 
 
 def refuse_on_device(preprocess: Any) -> None:
@@ -207,7 +210,7 @@ def fit_preprocess(
     fitted = FittedPreprocess(spec, contexts.n_features, names, spec.target_sum, columns)
     first = first_block(contexts)
     if spec.takes_counts:
-        _warn_unless_counts(first, spec)
+        warn_unless_counts(first, spec.kind_in_words())
     elif callable(spec.kind):
         check_block(first, 0, "X")
         check_row_wise(spec.kind, function_name(spec.kind), first[:_ROWS_TRIED], "X")
@@ -215,13 +218,13 @@ def fit_preprocess(
     if spec.n_top is not None:
         if columns is not None:
             raise ValueError(f"n_top={spec.n_top} beside features that are selected already; drop one of the two.")
-        chosen, totals = _most_variable(contexts, spec.n_top)
+        chosen, totals = _most_variable(contexts, spec.n_top, report)
         fitted = replace(fitted, columns=chosen)
     if spec.divides_by_totals and spec.kind == LOG1P and spec.target_sum is None:
         if totals is None:
             totals = np.concatenate(list(over_blocks(contexts, row_totals, report, "totals of rows")))
         fitted = replace(fitted, target_sum=median_total(totals, contexts, fitted), n_empty=int((totals == 0).sum()))
-        _warn_of_empty(fitted.n_empty or 0, contexts)
+        warn_of_empty(fitted.n_empty or 0, contexts)
     if spec.kind == PEARSON:
         sums = _count_sums(contexts, report)
         residuals = PearsonResiduals.fitted(sums, fitted.columns, spec.theta, spec.clip)
@@ -250,7 +253,7 @@ def _checked_sums(block: Any, first: int, where: str) -> CountSums:
     return CountSums.of(block, totals)
 
 
-def _most_variable(contexts: Contexts, n_top: int) -> tuple[Array | None, Array | None]:
+def _most_variable(contexts: Contexts, n_top: int, report: Report) -> tuple[Array | None, Array | None]:
     """Return the columns of the most variable counts, in increasing order, and the totals of rows.
 
     None for all columns, and for totals if no pass over rows in this process has left them behind.
@@ -262,7 +265,10 @@ def _most_variable(contexts: Contexts, n_top: int) -> tuple[Array | None, Array 
     everything = _of_all_rows(contexts)
     if contexts.engine is not None:
         return variable_features(everything, n_top).chosen, None
-    totalled = {id(source): TotalledSource(source) for source in everything.sources}
+    # A second pass, which numbers that are no counts take, is told of no more: what is done never falls.
+    n = sum({id(source): int(source.shape[0]) for source in everything.sources}.values())
+    progress = RowsRead(report, "variable features", n)
+    totalled = {id(source): TotalledSource(source, progress) for source in everything.sources}
     sources = [totalled[id(source)] for source in everything.sources]
     chosen = variable_features(replace(everything, sources=sources), n_top).chosen
     return chosen, np.concatenate([source.totals for source in totalled.values()])
@@ -328,34 +334,6 @@ def first_block(contexts: Contexts) -> Any:
 
 def _head(block: Any) -> Any:
     return block[:_ROWS_LOOKED_AT]
-
-
-def _warn_of_empty(n_empty: int, contexts: Contexts) -> None:
-    """Warn of rows without counts."""
-    n = sum({id(source): int(source.shape[0]) for source in contexts.sources}.values())
-    if n_empty:
-        warn(
-            f"{n_empty:,} of {n:,} rows of X are without counts. They stay 0, far from all others, which can turn axes "
-            "towards them: leave them out."
-        )
-
-
-def _warn_unless_counts(block: Any, spec: Preprocess) -> None:
-    """Warn if values are no whole numbers: they may have been normalised before."""
-    share = fraction_of_fractions(block)
-    if share <= _FRACTIONS:
-        return
-    values = stored_values(block)
-    # Logarithms of counts are below 15, and normalised totals are alike.
-    totals = row_totals(block)
-    alike = len(totals) > 1 and totals.min() > 0 and np.ptp(totals) < 1e-3 * totals.max()
-    seems = "have been normalised" if alike else "are logarithms" if values.max() < 15 else "are corrected or scaled"
-    warn(
-        f"X does not look like raw counts: {share:.0%} of the values in its first {block.shape[0]} rows are no whole "
-        f"numbers ({examples_of_fractions(block)}), as though they {seems}. preprocess={spec.kind!r} is for counts: "
-        "pass these, or preprocess=None for rows that have been prepared.",
-        NotCountsWarning,
-    )
 
 
 def _scales(contexts: Contexts, report: Report) -> Array:

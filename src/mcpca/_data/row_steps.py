@@ -12,7 +12,6 @@ import numpy as np
 import scipy.sparse
 
 from .._utils.types import Array
-from .._utils.wording import listed
 from .blocks import RowBlock, as_canonical, check_block, csr_block
 from .low_rank_rows import LowRankRows
 
@@ -176,17 +175,3 @@ def _read_only(block: Any) -> Any:
     data = block.data.view()
     data.flags.writeable = False
     return csr_block(data, block.indices, block.indptr, block.shape[1], block.dtype, canonical=True)
-
-
-def fraction_of_fractions(block: Any) -> float:
-    """Return the share of the stored values, other than 0, that are no whole numbers."""
-    values = stored_values(block)
-    values = values[(values != 0) & np.isfinite(values)]
-    return float((values != np.floor(values)).mean()) if values.size else 0.0
-
-
-def examples_of_fractions(block: Any) -> str:
-    """Return some values that are no whole numbers, as text."""
-    values = stored_values(block)
-    values = values[np.isfinite(values)]
-    return listed([f"{value:.3g}" for value in values[values != np.floor(values)][:3].tolist()])
