@@ -12,7 +12,9 @@ import mcpca
 import mcpca._covariances.fit_data
 from mcpca import MCPCA, Preprocess, context_covariances, pl, tl
 from mcpca._covariances import gram_passes, row_groups
+from mcpca._data import preprocessed
 from mcpca._data.contexts import read_contexts
+from mcpca._data.low_rank_rows import dense_rows
 from mcpca._data.preprocessed import fit_and_preprocess
 
 N, P, K, R = 420, 60, 3, 3
@@ -130,6 +132,26 @@ def test_methods_that_take_rows(data, by_passes):
         for result in results:
             close(getattr(pair[0], result), getattr(pair[1], result), 1e-8)
     close(ours.outlyingness(sparse, y), theirs.outlyingness(dense, y))
+
+
+@pytest.mark.parametrize("scan_bytes", [6000, 2**26])
+@pytest.mark.parametrize("options", [{}, {"clip": 4.0}])
+def test_rows_in_any_order(data, tmp_path, monkeypatch, rng, scan_bytes, options):
+    """In blocks of any size, and by their numbers, some at a time."""
+    monkeypatch.setattr(preprocessed, "SCAN_BYTES", scan_bytes)
+    X, y, _ = data
+    expected = residuals(X, **options)
+    for name, form in forms(X, tmp_path):
+        if name == "dask":
+            continue
+        contexts = preprocessed.fit_and_preprocess(Preprocess("pearson", **options), read_contexts(form, y))
+        source = contexts.sources[0]
+        assert source.sparse == (name != "dense" and "clip" not in options)
+        for rows in (slice(3, 50), slice(None), slice(0, 0), rng.integers(0, N, 2 * N), np.array([7, 3, 3, 400])):
+            np.testing.assert_allclose(dense_rows(source.gather(rows)), expected[rows], atol=1e-10)
+        for size in (1, 5000, 2**30):
+            blocks = [dense_rows(block) for _, block in source.scan(size)]
+            np.testing.assert_allclose(np.concatenate(blocks), expected, atol=1e-10)
 
 
 def test_new_contexts_by_their_own_means(data):

@@ -77,10 +77,13 @@ def variable_features(contexts: Contexts, n_top: int, *, by_context: bool = Fals
 
     Notes
     -----
-    Cost O(nnz) and little more. Memory: a block of rows, 16 MB, and 16 bytes for each different pair of feature and
-    count (in each context, if by context), at most 2^24 pairs. Where there are more, or values are no whole numbers, a
-    second pass takes their place, with 16 bytes for each feature (in each context). Rows on Dask are counted by the
-    workers, and tables are added up there.
+    Cost O(nnz) and little more. Memory: a block of rows, 16 MB, 16 bytes for each different pair of feature and count
+    (in each context, if by context), at most 2^24 pairs, and some ten vectors of features (for each context). Where
+    there are more pairs, or values are no whole numbers, a second pass takes the place of the table. Rows on Dask are
+    counted by the workers, and tables are added up there.
+
+    scanpy refuses features of which so many have the same mean that no slope is determined; here such points lead to
+    the least slope, and the choice goes on.
     """
     p = contexts.n_features
     n_top = check_integer(n_top, "n_top", 1, p, f"X has {p} features.")
