@@ -248,7 +248,7 @@ def test_products_are_those_of_the_covariances(library, data, rng, monkeypatch, 
     of = StreamedCovariances.of
     monkeypatch.setattr(fit_data, "MOST_NUMBERS", 0)
     monkeypatch.setattr(StreamedCovariances, "of", keep)
-    MCPCA(3, random_state=0).fit(library(X), y, batch=batch)
+    MCPCA(3, random_state=0, tol=1e-7).fit(library(X), y, batch=batch)
     monkeypatch.undo()
     library.__init__(monkeypatch)
     streamed = of(seen["contexts"], 8, seen["passes"])
