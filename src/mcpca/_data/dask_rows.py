@@ -37,6 +37,8 @@ from .dask_tasks import (
     block_rows,
     block_scores,
     block_sums,
+    contexts_in,
+    drawn_codes,
     gathered,
     gram_images,
     gram_norms,
@@ -254,9 +256,10 @@ class DaskEngine:
         return np.concatenate(parts)
 
     def chosen(self, sources: Sequence[Any], rows: Sequence[slice | Array]) -> DaskEngine:
-        """Return the engine for contexts that have these rows of these sources; raise if a row is chosen twice.
+        """Return the engine for contexts that have these rows of these sources; rows may repeat within a context.
 
-        All other rows have no context. What is sent are codes, a byte or two a row; the tasks of a pass pick the rows.
+        All other rows have no context. What is sent are codes, a byte or two a row, and as much again for how often
+        each row was drawn if some were more than once; the tasks of a pass pick the rows.
         """
         k = len(rows)
         # Signed, as -1 is for rows without a context.
@@ -266,13 +269,12 @@ class DaskEngine:
         for i, (source, numbers) in enumerate(zip(sources, rows, strict=True)):
             codes[source.matrix][numbers] = i
             n += numbers.stop - numbers.start if isinstance(numbers, slice) else len(numbers)
-        # A row has one code: what is drawn with replacement needs rows here.
         if n > sum(int((of_matrix >= 0).sum()) for of_matrix in codes):
-            raise _refused()
+            codes = self._with_times(codes, sources, rows)
         blocks = []
         for block in self.blocks:
             place = block.place
-            present = np.unique(codes[block.matrix][place.first : place.first + place.n_rows])
+            present = np.unique(contexts_in(codes[block.matrix][place.first : place.first + place.n_rows]))
             present = present[present >= 0].astype(np.intp)
             if len(present):
                 blocks.append(replace(block, present=present, context=None))
@@ -283,6 +285,19 @@ class DaskEngine:
             for m, of_matrix in enumerate(codes)
         ]
         return replace(self, blocks=blocks, codes=sent, n_contexts=k)
+
+    def _with_times(self, codes: list[Array], sources: Sequence[Any], rows: Sequence[slice | Array]) -> list[Array]:
+        """Return codes (n,) with how often each row was drawn; raise if two contexts have a row in common."""
+        times = [np.zeros(len(of_matrix), dtype=np.intp) for of_matrix in codes]
+        for i, (source, numbers) in enumerate(zip(sources, rows, strict=True)):
+            # A row has one code: it cannot be in two contexts at once.
+            if (codes[source.matrix][numbers] != i).any():
+                raise _refused()
+            if isinstance(numbers, slice):
+                times[source.matrix][numbers] += 1
+            else:
+                times[source.matrix] += np.bincount(numbers, minlength=len(times[source.matrix]))
+        return [drawn_codes(c, t) for c, t in zip(codes, times, strict=True)]
 
     def gathered(self, sources: Sequence[Any], directions: Array | None = None) -> list[Any]:
         """Return for each source its rows that are in contexts, in their order, or ``X W`` in float64 for W (p, m).
@@ -312,7 +327,7 @@ class DaskEngine:
 
 def _codes_here(codes: Any, n: int, context: int) -> Array:
     """Return the contexts of n rows from a Dask array of codes, or ``context`` for all of them without one."""
-    return np.full(n, context) if codes is None else np.asarray(computed(codes, [codes]), dtype=np.intp)
+    return np.full(n, context) if codes is None else contexts_in(computed(codes, [codes])).astype(np.intp)
 
 
 def _joined_rows(parts: list[Any], width: int) -> Any:
