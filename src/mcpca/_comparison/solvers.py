@@ -167,10 +167,6 @@ def _contexts(X: Any, y: Any, groups: Any, batch: Any, covariates: Any) -> Conte
     annotated = take_annotations(X, y, groups=groups, batch=batch, covariates=covariates)
     read = read_device_contexts if holds_device_arrays(annotated.X) else read_contexts
     contexts = checked_groups(annotated.attach(read(annotated.X, annotated.y)))
-    if contexts.engine is not None:
-        raise ValueError(
-            "X is on Dask, and solvers are compared on rows in memory; bring them, or some of them, there."
-        )
     check_nuisance(contexts)
     contexts = rows_on_host(contexts) if is_on_device(contexts) else contexts
     k, p = len(contexts.names), contexts.n_features
