@@ -361,7 +361,7 @@ def read_dask(X: Any, y: Any, named: NamedBlocks | None) -> Contexts:
     wheres = [f"X, context {name!r}," for name in named.names.tolist()]
     arrays, feature_names = _arrays(named.blocks, wheres)
     check_same_width(named.names.tolist(), [array.shape[1] for array in arrays])
-    layouts = _layouts(arrays, wheres)
+    layouts = layouts_of(arrays, wheres)
     rows = [_sized(array, layout.blocks) for array, layout in zip(arrays, layouts, strict=True)]
     blocks = [
         # All rows of matrix i are in context i: an integer in place of an array of codes.
@@ -385,7 +385,7 @@ def coded_contexts(X: Any, coded: Coded, feature_names: Array | None, where: str
 
 def _one_matrix(array: Any, where: str, feature_names: Array | None, read_labels: _LabelReader | None) -> Contexts:
     """Return one matrix as ``Contexts``: those of the labels of its rows, or a single one if there are no labels."""
-    (layout,) = _layouts([array], [where])
+    (layout,) = layouts_of([array], [where])
     rows = [_sized(array, layout.blocks)]
     n = layout.n_rows
     if n == 0:
@@ -451,7 +451,7 @@ def whole_rows(X: Any, where: str) -> Any:
         raise ValueError(f"{where} must be 2-D (n_samples, n_features), got {X.ndim} dimensions; reshape it.")
     if np.isnan(X.shape[1]):
         raise ValueError(f"{where} has an unknown number of features; call compute_chunk_sizes() on it first.")
-    # The number of rows may be NaN until ``_layouts`` has counted them; only that of features is checked.
+    # The number of rows may be NaN until ``layouts_of`` has counted them; only that of features is checked.
     check_matrix_shape((0, X.shape[1]), where)
     block_dtype(X.dtype, where)
     check_announced(X, where)
@@ -483,7 +483,7 @@ class _Layout:
         return [(j, place) for j, place in enumerate(self.blocks) if place.n_rows]
 
 
-def _layouts(arrays: list[Any], wheres: list[str]) -> list[_Layout]:
+def layouts_of(arrays: list[Any], wheres: list[str]) -> list[_Layout]:
     """Look at the first block of each array, or at all if their lengths are not known: one small computation.
 
     Dask knows neither whether blocks are sparse nor, after ``from_delayed``, whether types are as announced.

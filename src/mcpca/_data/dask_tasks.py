@@ -170,6 +170,16 @@ def block_rows(directions: Array | None, block: Any, codes: Any, place: Place) -
     return found
 
 
+def picked_rows(block: Any, place: Place, numbers: Array) -> Any:
+    """Return the rows of a block at these positions, as ``Place`` says they are."""
+    return _load(block, place)[numbers]
+
+
+def loaded_block(block: Any, place: Place) -> Any:
+    """Return all rows of a block, as ``Place`` says they are."""
+    return _load(block, place)
+
+
 def gram_parts(gram: Any, block: Any, codes: Any, place: Place, start: int, stop: int, before: Any) -> list[Sum]:
     """Return parts of ``X_i^T Z_i`` for contexts ``start`` to ``stop``.
 

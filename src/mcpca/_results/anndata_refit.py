@@ -13,6 +13,7 @@ import numpy as np
 from .._data.anndata_rows import feature_rows, layer_matrix
 from .._data.annotations import annotations_of_obs
 from .._data.contexts import Contexts, contexts_of_codes
+from .._data.dask_reading import DaskReader
 from .._data.dask_rows import coded_contexts
 from .._data.detect import is_dask
 from .._data.labels import Coded
@@ -22,8 +23,10 @@ from .._utils.wording import listed
 from .anndata_layout import columns_of_fit, features_are_lost, keys_of, obs_columns, stored_fit
 
 
-def contexts_of_fit(adata: Any, key: str, groups: Any = None) -> Contexts:
+def contexts_of_fit(adata: Any, key: str, groups: Any = None, *, readable: bool = False) -> Contexts:
     """Return the rows of the fit under ``key`` by their contexts.
+
+    Rows on Dask are there for passes; ``readable`` ones can be drawn by number instead, and only these come here.
 
     They bring the batch and the covariates that the fit removed, and ``groups`` by the name of a column of ``obs``, or
     those that the fit remembers. Every context must still have 2 rows. A warning says so where rows have been removed,
@@ -36,7 +39,9 @@ def contexts_of_fit(adata: Any, key: str, groups: Any = None) -> Contexts:
     features = stored.get("features")
     features = None if features is None else np.asarray(features).astype(str)
     # Rows on Dask stay there, and get their codes.
-    if is_dask(source):
+    if is_dask(source) and readable:
+        contexts = contexts_of_codes(DaskReader(source, "adata"), codes, names, features)
+    elif is_dask(source):
         contexts = coded_contexts(source, Coded(codes, names), features, "adata")
     else:
         contexts = contexts_of_codes(source, codes, names, features)
