@@ -22,7 +22,7 @@ from ..exceptions import DroppedContextsWarning, RawCountsWarning
 from .alignment import NamedMatrix, column_names, with_columns
 from .contexts import Contexts, contexts_of_codes
 from .dask_rows import coded_contexts, first_rows
-from .detect import InputKind, anndata_parts, axis_names, input_kind, is_anndata, is_dask
+from .detect import InputKind, anndata_parts, index_of, input_kind, is_anndata, is_dask
 from .labels import Coded, check_column_names, cross_labels, distinct, read_labels
 from .sources import as_source
 
@@ -129,7 +129,7 @@ def layer_matrix(adata: Any, layer: str | None) -> tuple[Any, Array]:
     else:
         check_column_names([layer], list(adata.layers), "layer", "adata.layers", "or None for adata.X", "is not in")
         matrix = adata.layers[layer]
-        names = np.asarray(axis_names(adata, "var")).astype(str)
+        names = np.asarray(index_of(adata, "var")).astype(str)
     return matrix, names
 
 

@@ -60,7 +60,7 @@ class DaskReader:
             return empty((0, self.shape[1]), dtype=self.dtype)
         pieces = graph.compute(graph.call(gathered, leaves))
         if self.sparse:
-            return in_asked_order(pieces, order)  # type: ignore[no-any-return]
+            return in_asked_order(pieces, order)
         out = np.empty((len(numbers), self.shape[1]), dtype=self.dtype)
         out[order] = np.concatenate(pieces)
         return out

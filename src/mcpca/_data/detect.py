@@ -167,10 +167,10 @@ def anndata_parts(X: Any) -> tuple[Any, Array]:
         ) from error
     if matrix is None:
         raise ValueError("X is an AnnData without a matrix: its X is None; set adata.X, e.g. to adata.layers[...].")
-    return matrix, np.asarray(axis_names(X, "var")).astype(str)
+    return matrix, np.asarray(index_of(X, "var")).astype(str)
 
 
-def axis_names(adata: Any, axis: str) -> Any:
+def index_of(adata: Any, axis: str) -> Any:
     """Return the index of ``obs`` or ``var`` of an AnnData, as pandas has it.
 
     ``anndata.experimental.read_lazy(..., load_annotation_index=False)`` numbers rows and features, and leaves their
