@@ -26,6 +26,7 @@ from mcpca._data import dask_rows as adapter  # noqa: E402
 from mcpca._data.context_sums import Sum  # noqa: E402
 from mcpca._data.dask_graph import Graph  # noqa: E402
 from mcpca._data.dask_tasks import combined_sums  # noqa: E402
+from mcpca._data.lazy_files import opened  # noqa: E402
 
 R, P = 4, 30
 
@@ -646,6 +647,7 @@ def test_files_that_workers_open(client, tmp_path, form):
         warnings.simplefilter("ignore")  # of the version of Zarr's format
         getattr(here, f"write_{form}")(tmp_path / f"cells.{form}")
     there = anndata.experimental.read_lazy(tmp_path / f"cells.{form}")
+    assert opened(there.X) is there.X
     answers = []
     for adata in (there, here):
         mcpca.tl.mcpca(adata, "donor", n_comps=R, batch="lane")

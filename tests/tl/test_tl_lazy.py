@@ -12,6 +12,7 @@ import scipy.sparse as sp
 
 import mcpca
 from mcpca import MCPCA, DroppedContextsWarning, analysis
+from mcpca._data import lazy_files
 from mcpca._data.dask_reading import DaskReader
 from mcpca._data.sources import as_source
 from mcpca.datasets import make_contexts
@@ -96,6 +97,8 @@ def opened(form, folder):
         return anndata.read_h5ad(folder / "cells.h5ad", backed="r")
     if form.startswith("cells"):
         return read_lazy(folder / form)
+    if form == "rows of a file":  # a step after the reading: blocks come from Dask
+        return read_lazy(folder / "cells.h5ad")[np.arange(N)].copy()
     if form == "no index":
         return read_lazy(folder / "cells.h5ad", load_annotation_index=False)
     adata = draw()
@@ -108,9 +111,6 @@ def opened(form, folder):
     adata.layers["dense"] = on_dask(adata.layers["dense"], np.asarray)
     adata.obsm["X_pca"] = on_dask(adata.obsm["X_pca"], np.asarray)
     return adata
-
-
-LAZY = ["cells.h5ad", "cells.zarr", "elements", "chunks"]
 
 
 def state(adata, key="mcpca"):
@@ -218,7 +218,7 @@ def test_the_same_as_in_memory(form, name, folder, fitted):
 
 
 @pytest.mark.filterwarnings("ignore:X does not have valid feature names")
-@pytest.mark.parametrize("form", ["backed", "cells.zarr", "elements", "no index"])
+@pytest.mark.parametrize("form", ["backed", "cells.zarr", "elements", "no index", "rows of a file"])
 def test_other_forms(form, folder, fitted):
     for name in ("nuisance", "transform by context"):
         adata = opened(form, folder)
@@ -396,6 +396,31 @@ def test_only_columns_that_are_named_are_read(folder, monkeypatch):
     assert {"patient", "lane", "depth"} <= of_obs
     assert not of_obs & {"unused", "donor", "stage", "sex", "gaps"}
     assert not any(name.startswith(("/layers", "/obsm")) for name in read)
+
+
+@pytest.mark.parametrize("form", ["cells.h5ad", "cells.zarr"])
+def test_the_file_behind_a_matrix(form, folder, tmp_path):
+    """Without a cluster a matrix as it was opened is read from its file; anything else is left to Dask."""
+    adata = opened(form, folder)
+    dataset = lazy_files.opened(adata.X)
+    assert not isinstance(dataset, da.Array)
+    np.testing.assert_array_equal(as_source(dataset, "X").gather(slice(0, N)).toarray(), draw().X.toarray())
+    for changed in (adata.X[1:], adata.X[:, ::-1], adata.X * 2, adata.X.rechunk((70, P)), draw().layers["dense"]):
+        assert lazy_files.opened(changed) is changed
+    copied = tmp_path / "gone.h5ad"
+    draw().write_h5ad(copied)
+    gone = read_lazy(copied)
+    gone.file.close()
+    copied.unlink()
+    assert lazy_files.opened(gone.X) is gone.X
+
+
+def test_features_that_are_missing(folder):
+    """A file is read context by context; of other rows on Dask it is said what to do."""
+    options = {"missing_features": "union", "solver": "lsq"}
+    assert_same(state(fit(opened("cells.h5ad", folder), **options)), state(fit(draw(), **options)))
+    with pytest.raises(ValueError, match=r"missing_features='union' reads rows in this process.*to_memory"):
+        fit(opened("chunks", folder), **options)
 
 
 # The source behind pictures and reports

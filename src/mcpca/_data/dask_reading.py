@@ -20,11 +20,13 @@ from .dask_graph import Graph
 from .dask_rows import layouts_of, whole_rows
 from .dask_tasks import block_rows, gathered, loaded_block, picked_rows
 from .detect import is_dask
+from .lazy_files import opened
 from .sources import as_source
 
 
 def readable_rows(matrix: Any, where: str) -> Source:
     """Return a matrix of any kind as a ``Source`` of which rows can be read here, those on Dask included."""
+    matrix = opened(matrix)
     return DaskReader(matrix, where) if is_dask(matrix) else as_source(matrix, where)
 
 

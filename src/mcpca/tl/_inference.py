@@ -50,7 +50,7 @@ def replicability(
     Parameters
     ----------
     adata : AnnData
-        With a fit of ``mcpca.tl.mcpca`` and its rows, in memory or backed; at least 4 of them in every context. Layer,
+        With a fit of ``mcpca.tl.mcpca`` and its rows, wherever they are; at least 4 of them in every context. Layer,
         ``obsm`` and features are those of the fit.
     key : str
         The ``key_added`` of the fit.
@@ -73,7 +73,7 @@ def replicability(
 
     Notes
     -----
-    Cost as for ``MCPCA.replicability``. Rows on Dask are refused: halves are fitted in the memory of this process.
+    Cost as for ``MCPCA.replicability``. Rows on Dask stay there, where halves are picked in every pass.
 
     Examples
     --------
@@ -125,7 +125,8 @@ def context_dependence(
 
     Notes
     -----
-    Cost as for ``MCPCA.context_dependence``. Rows on Dask are refused: they are permuted in the memory of this process.
+    Cost as for ``MCPCA.context_dependence``. Rows on Dask stay there, and their scores come here: 2 r n_splits numbers
+    a row.
 
     Examples
     --------
@@ -182,8 +183,7 @@ def bootstrap(
 
     Notes
     -----
-    Cost as for ``MCPCA.bootstrap``: n fits. Rows on Dask are refused: resamples are fitted in the memory of this
-    process.
+    Cost as for ``MCPCA.bootstrap``: n fits. Rows on Dask stay there, and count in a pass as often as they were drawn.
     """
     model, contexts, seed = _asked(adata, key, rng, random_state, groups)
     result = model.bootstrap(
