@@ -59,7 +59,7 @@ def compare_solvers(
     Parameters
     ----------
     X, y
-        Rows and contexts in any form that ``MCPCA.fit`` takes, except for Dask; at least 4 rows in every context.
+        Rows and contexts in any form that ``MCPCA.fit`` takes; at least 4 rows in every context.
     r : int
         Number of components.
     solvers : sequence of str or dict, optional
