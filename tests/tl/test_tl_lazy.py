@@ -193,6 +193,7 @@ FUNCTIONS = {
     "cross-fitted": lambda adata, _: answers(adata, {"cross_fit": 1}, lambda a: []),
 }
 WAYS = ({}, {"by": "contexts"}, {"groups": "donor"})
+LONG = ("robust", "choice of a solver", "cross-fitted", "rank")
 _IN_MEMORY: dict = {}
 
 
@@ -209,8 +210,11 @@ def assert_same(found, expected):
 
 
 @pytest.mark.filterwarnings("ignore:X does not have valid feature names")
-@pytest.mark.parametrize("name", FUNCTIONS)
-@pytest.mark.parametrize("form", ["cells.h5ad", "chunks"])
+@pytest.mark.parametrize(
+    ("form", "name"),
+    # A file goes the way of backed ones, so what takes long is asked of Dask alone.
+    [*(("chunks", name) for name in FUNCTIONS), *(("cells.h5ad", name) for name in FUNCTIONS if name not in LONG)],
+)
 def test_the_same_as_in_memory(form, name, folder, fitted):
     adata = opened(form, folder)
     assert_same(FUNCTIONS[name](adata, fitted), in_memory(name, fitted))
@@ -367,6 +371,8 @@ def test_rows_are_never_here_as_a_whole(passes, monkeypatch, fitted):
         "transform": lambda: tl.transform(adata, model=fitted, key_added="new"),
         "loadings_for": lambda: tl.loadings_for(adata, "sex", model=fitted),
     }
+    if passes:
+        asked = {name: asked[name] for name in ("mcpca", "bootstrap", "loadings_for")}
     for name, call in asked.items():
         gc.collect()
         watched.most = watched.live
@@ -377,8 +383,10 @@ def test_rows_are_never_here_as_a_whole(passes, monkeypatch, fitted):
             continue
         assert watched.calls >= n_blocks, name
         # A few blocks of twenty: those of the task under way, and of the one before it.
-        assert watched.most <= 0.25 * X.data.nbytes, name
+        assert 0 < watched.most <= 0.25 * X.data.nbytes, name
     assert isinstance(adata.X, da.Array)
+    adata.X.compute()  # what it would have been otherwise
+    assert watched.most > 0.9 * X.data.nbytes
 
 
 def test_only_columns_that_are_named_are_read(folder, monkeypatch):
