@@ -62,7 +62,7 @@ class Engine(Protocol):
         """Return the context of every row (n,), in the order of the matrices: one small number per row comes here."""
 
     def chosen(self, sources: Sequence[Source], rows: Sequence[slice | Array]) -> Engine:
-        """Return the engine for contexts that have these rows of these sources, each row once."""
+        """Return the engine for contexts that have these rows of these sources, each in one context, as often as given."""
 
     def gathered(self, sources: Sequence[Source], directions: Array | None = None) -> list[Any]:
         """Return for each source its rows that are in contexts, or their products with ``directions`` (p, m)."""
@@ -127,7 +127,7 @@ class Contexts:
     def take(self, rows: Sequence[Array]) -> Contexts:
         """Return the same contexts with these of their rows only: positions within each context, possibly repeated.
 
-        Rows on other machines stay there, and cannot be repeated.
+        Rows on other machines stay there.
         """
         # Slices of ``rows`` have step 1, so positions within one are row numbers less its start.
         taken = [
