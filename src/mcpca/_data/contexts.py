@@ -62,7 +62,7 @@ class Engine(Protocol):
         """Return the context of every row (n,), in the order of the matrices: one small number per row comes here."""
 
     def chosen(self, sources: Sequence[Source], rows: Sequence[slice | Array]) -> Engine:
-        """Return the engine for contexts that have these rows of these sources, each in one context, as often as given."""
+        """Return the engine for contexts that have these rows of these sources; rows may repeat within a context."""
 
     def gathered(self, sources: Sequence[Source], directions: Array | None = None) -> list[Any]:
         """Return for each source its rows that are in contexts, or their products with ``directions`` (p, m)."""
