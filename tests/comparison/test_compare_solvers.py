@@ -248,7 +248,16 @@ def test_rows_are_needed(data, monkeypatch):
         compare_solvers(data.X, data.y, 3)
 
 
-def test_dask_is_refused_by_name(data):
+def test_rows_on_dask(data):
+    """Halves are picked on the workers; baselines that decompose rows get theirs there, too."""
     array = pytest.importorskip("dask.array")
-    with pytest.raises(ValueError, match="X is on Dask, and solvers are compared on rows in memory"):
-        compare_solvers(array.from_array(data.X, chunks=(200, 12)), data.y, 3)
+    rows = array.from_array(data.X, chunks=(200, 12))
+    found, expected = (
+        compare_solvers(form, data.y, 3, ["mspm", "ml"], baselines=["pca_stack", "stack_svd"], random_state=0)
+        for form in (rows, data.X)
+    )
+    assert found.best == expected.best
+    for name in set(expected.table.columns) - {"seconds"}:
+        left, right = found.table[name], expected.table[name]
+        if right.dtype.kind == "f":
+            np.testing.assert_allclose(left, right, rtol=1e-6, atol=1e-8, err_msg=name)

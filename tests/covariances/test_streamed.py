@@ -9,7 +9,7 @@ import scipy.sparse
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
 from mcpca import MCPCA, NothingAboveNoiseError, context_covariances, match_components
-from mcpca._covariances import fit_data, gram_passes, passes, row_groups, row_sample, streamed
+from mcpca._covariances import fit_data, gram_passes, kernels, passes, row_groups, row_sample, streamed
 from mcpca._covariances.passes import Passes
 from mcpca._covariances.stack import CovarianceStack
 from mcpca._covariances.streamed import StreamedCovariances
@@ -428,3 +428,17 @@ def test_sparse_covariances_scores_and_loadings(rng):
     np.testing.assert_allclose(
         replicated.cosines, model.replicability(X, y, n_splits=1, random_state=0).cosines, atol=1e-6
     )
+
+
+def test_scatters_of_blocks_with_and_without_centred_rows_add_up(rng):
+    """Of a context some blocks may be multiplied as they are, and others, near its mean, only after it is taken off."""
+    X = rng.standard_normal((40, 6)) + 1
+    X[0, 2] = X[1:, 2].mean()  # the mean of all, and alone in its block
+    mean = X.mean(axis=0)
+    blocks = [X[:1], X[1:]]
+    assert context_sums.scatter_uncentred(blocks[0], mean) is None
+    assert context_sums.scatter_uncentred(blocks[1], mean) is not None
+    parts = [kernels.centred_scatters(mean[None], block, np.zeros(len(block), dtype=int)) for block in blocks]
+    scatter, sums = (sum(part[total].value[0] for part in parts) for total in (0, 1))
+    np.testing.assert_allclose(sums, 0, atol=1e-12)
+    np.testing.assert_allclose(scatter - np.outer(sums, sums) / 40, np.cov(X.T) * 39, atol=1e-12)

@@ -184,14 +184,17 @@ def test_nan_in_rows_that_were_left_out_and_in_others(pair):
         mcpca.tl.mcpca(there, **gone)
 
 
-def test_what_needs_rows_here_says_so(pair, tmp_path):
-    here, there = pair
-    mcpca.tl.mcpca(there, "donor", n_comps=R)
-    with pytest.raises(TypeError, match=r"The matrix of adata is on Dask, .* Pass a sample"):
-        plotting.plot_plane(there, "d1")
-    fitted = model().fit(here, "donor")
-    with pytest.raises(ValueError, match="needs its rows in the memory of this process"):
-        fitted.bootstrap(there, "donor")
+def test_a_picture_of_rows_reads_those_of_a_context(pair):
+    """The same points, of which those of other contexts do not come here."""
+    plt = pytest.importorskip("matplotlib.pyplot")
+    points = []
+    for adata in pair:
+        mcpca.tl.mcpca(adata, "donor", n_comps=R)
+        axes = plotting.plot_plane(adata, "d1")
+        points.append(np.asarray(axes.collections[0].get_offsets()))
+        plt.close("all")
+    assert len(points[0]) == 60
+    assert_close(np.abs(points[1]), np.abs(points[0]))
 
 
 def test_rows_of_a_file(pair, tmp_path):

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -25,6 +26,7 @@ from mcpca._data import dask_rows as adapter  # noqa: E402
 from mcpca._data.context_sums import Sum  # noqa: E402
 from mcpca._data.dask_graph import Graph  # noqa: E402
 from mcpca._data.dask_tasks import combined_sums  # noqa: E402
+from mcpca._data.lazy_files import opened  # noqa: E402
 
 R, P = 4, 30
 
@@ -546,8 +548,8 @@ def test_methods_that_need_rows_here(data):
     X, y = data
     rows = da.from_array(X, chunks=(150, P))
     fitted = model().fit(rows, y)
-    with pytest.raises(ValueError, match="needs its rows in the memory of this process"):
-        fitted.bootstrap(rows, y)
+    with pytest.raises(ValueError, match="X is a Dask collection, and the spread of its rows"):
+        MCPCA(R, solver="ml", random_state=0).fit(rows, y).standard_errors(rows, y)
     with pytest.raises(ValueError, match="X has 29 features, but MCPCA is expecting 30"):
         fitted.transform(rows[:, 1:])
     frame = frame_of(X, y)
@@ -629,6 +631,36 @@ def test_a_worker_is_killed(client, data, tmp_path, monkeypatch):
     assert dead.exists()
     assert_same_model(found, model().fit(X, y))
     client.wait_for_workers(2)
+
+
+@pytest.mark.parametrize("form", ["h5ad", "zarr"])
+def test_files_that_workers_open(client, tmp_path, form):
+    """``mcpca.tl`` on a file that is read lazily: workers read their own blocks, and the answer is that of memory."""
+    anndata = pytest.importorskip("anndata")
+    pytest.importorskip("xarray")
+    drawn = make_contexts(n_contexts=4, n_features=10, n_components=R, n_samples=40, noise=0.1, random_state=0)
+    order = np.random.default_rng(0).permutation(160)
+    here = anndata.AnnData(
+        sp.csr_matrix(drawn.X[order]), {"donor": np.asarray(drawn.y)[order].astype(str), "lane": np.arange(160) % 2}
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the version of Zarr's format
+        getattr(here, f"write_{form}")(tmp_path / f"cells.{form}")
+    there = anndata.experimental.read_lazy(tmp_path / f"cells.{form}")
+    assert opened(there.X) is there.X
+    answers = []
+    for adata in (there, here):
+        mcpca.tl.mcpca(adata, "donor", n_comps=R, batch="lane")
+        answers.append(
+            [
+                adata.obsm["X_mcpca"],
+                mcpca.tl.bootstrap(adata, n=2).standard_errors,
+                mcpca.tl.replicability(adata, n_splits=1).cosines,
+                mcpca.tl.loadings_for(adata, "lane", model=adata).to_numpy(),
+            ]
+        )
+    for found, expected in zip(*answers, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-8)
 
 
 def cluster_here():

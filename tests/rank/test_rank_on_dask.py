@@ -8,6 +8,7 @@ import scipy.sparse as sp
 import mcpca._covariances.fit_data
 import mcpca._rank.rank_data
 from mcpca import MCPCA, NothingAboveNoiseError, SmallContextsWarning, match_components, select_rank
+from mcpca._covariances.context_covariances import covariances_of
 from mcpca._covariances.fit_data import without_basis
 from mcpca._data.contexts import read_contexts
 from mcpca._inference.sampling import some_rows, split_rows
@@ -171,11 +172,27 @@ def test_methods_of_a_model(data):
     for by in ("rows", "contexts"):
         found, expected = (model.replicability(rows, y, n_splits=2, by=by, random_state=0) for rows in (on_dask(X), X))
         np.testing.assert_allclose(found.cosines, expected.cosines, atol=1e-6)
+    for batch in (None, np.arange(len(y)) % 3):
+        groups = {"batch": batch} if batch is not None else {"groups": np.arange(len(y)) // 5}
+        fitted = MCPCA(R, random_state=0).fit(X, y, batch=batch)
+        found, expected = (fitted.bootstrap(rows, y, 3, random_state=0, **groups) for rows in (on_dask(X), X))
+        np.testing.assert_allclose(found.loadings, expected.loadings, rtol=1e-6)
+        np.testing.assert_allclose(found.angles, expected.angles, atol=1e-4)
     found, expected = (
         model.context_dependence(rows, y, n_splits=2, n_permutations=39, random_state=0) for rows in (on_dask(X), X)
     )
     np.testing.assert_array_equal(found.p_values, expected.p_values)
     np.testing.assert_allclose(found.statistics, expected.statistics, rtol=1e-6)
+
+
+@pytest.mark.parametrize("passes", [False, True])
+def test_cross_fitted_loadings(data, passes, request):
+    if passes:
+        request.getfixturevalue("by_passes")
+    X, y = data
+    found, expected = (MCPCA(R, cross_fit=1, random_state=0).fit(rows, y) for rows in (on_dask(X, 300), X))
+    np.testing.assert_allclose(found.corrected_loadings_, expected.corrected_loadings_, rtol=1e-4)
+    np.testing.assert_allclose(found.attenuation_, expected.attenuation_, rtol=1e-4)
 
 
 # More rows than come here
@@ -256,8 +273,35 @@ def test_chosen_rows_of_contexts_apart_and_without_a_label(data):
     assert [(block.matrix, block.number) for block in chosen.engine.blocks] == [(0, 0), (2, 0), (2, 2)]
 
 
-def test_a_row_cannot_be_drawn_twice(data):
+@pytest.mark.parametrize("sparse", [False, True])
+def test_rows_that_are_drawn_twice(data, sparse):
+    """A row that was drawn t times counts t times in every pass, and comes as often."""
+    X, y = data
+    there = read_contexts(on_dask(X).map_blocks(sp.csr_array) if sparse else on_dask(X), y)
+    here = read_contexts(X, y)
+    rng = np.random.default_rng(0)
+    drawn = [rng.integers(n, size=n) for n in here.n_samples.tolist()]
+    drawn[0][:] = 7  # one row 120 times
+    found, expected = there.take(drawn), here.take(drawn)
+    left, right = (covariances_of(contexts, silent) for contexts in (found, expected))
+    np.testing.assert_allclose(left.covariances, right.covariances, atol=1e-10)
+    np.testing.assert_allclose(left.means, right.means)
+    np.testing.assert_allclose(left.covariances[0], 0, atol=1e-12)
+    gathered = found.here()
+    for i in range(6):
+        np.testing.assert_array_equal(gathered.dense_block(i), expected.dense_block(i))
+    # Some of those that were drawn, again.
+    again = [rng.integers(len(rows), size=30) for rows in drawn]
+    np.testing.assert_allclose(
+        covariances_of(found.take(again), silent).covariances,
+        covariances_of(expected.take(again), silent).covariances,
+        atol=1e-10,
+    )
+
+
+def test_a_row_is_in_one_context(data):
     X, y = data
     contexts = read_contexts(on_dask(X), y)
+    rows = [np.array([0, 0])] + [contexts.rows[0][:2]] * 5
     with pytest.raises(ValueError, match="needs its rows in the memory of this process"):
-        contexts.take([np.array([0, 0])] * 6)
+        contexts.engine.chosen(contexts.sources, rows)

@@ -62,7 +62,7 @@ def compare_solvers(
     Parameters
     ----------
     X, y
-        Rows and contexts in any form that ``MCPCA.fit`` takes, except for Dask; at least 4 rows in every context.
+        Rows and contexts in any form that ``MCPCA.fit`` takes; at least 4 rows in every context.
     r : int
         Number of components.
     solvers : sequence of str or dict, optional
@@ -175,10 +175,6 @@ def _contexts(X: Any, y: Any, groups: Any, batch: Any, covariates: Any, preproce
         refuse_on_device(preprocess)
     raw = (read_device_contexts if on_device else read_contexts)(annotated.X, annotated.y)
     contexts = checked_groups(annotated.attach(fit_and_preprocess(preprocess, raw, annotated.X, report)))
-    if contexts.engine is not None:
-        raise ValueError(
-            "X is on Dask, and solvers are compared on rows in memory; bring them, or some of them, there."
-        )
     check_nuisance(contexts)
     contexts = rows_on_host(contexts) if is_on_device(contexts) else contexts
     k, p = len(contexts.names), contexts.n_features

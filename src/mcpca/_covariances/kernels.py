@@ -186,9 +186,10 @@ def centred_scatters(means: Array, X: Any, codes: Array) -> list[Sum]:
         Xi = X[rows[j]]
         uncentred = context_sums.scatter_uncentred(Xi, means[i])
         if uncentred is not None:
-            # Its row of ``centred_sums`` stays 0. Only float64 comes here, with means that are not large beside the
-            # deviations, so that the correction, quadratic in the rounding of m_i, would change no digit.
+            # Other blocks of this context may come as centred rows, so its sums are needed from all of them: a part
+            # of them would not be small.
             scatters[j] = uncentred
+            centred_sums[j] = np.ones(len(Xi)) @ Xi - len(Xi) * means[i]
             continue
         for start in range(0, Xi.shape[0], step):
             some = Xi[start : start + step]

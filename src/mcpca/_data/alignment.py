@@ -20,7 +20,7 @@ from .._utils.user_warnings import warn
 from .._utils.wording import quoted
 from ..exceptions import ExtraFeaturesWarning
 from .columns import dask_columns, frame_columns, positions_of
-from .detect import InputKind, anndata_parts, input_kind, is_dask, is_source_like
+from .detect import InputKind, anndata_parts, index_of, input_kind, is_dask, is_source_like
 from .sources import as_source, columns_source
 
 _WITHOUT = "Pass them all, fit on the features that both have, or let transform and loadings_for take missing='union'."
@@ -209,7 +209,7 @@ def row_index(X: Any, kind: InputKind | None = None) -> Any:
     """Return the pandas index of rows or values, or ``obs_names`` of an AnnData; None for all that has neither."""
     kind = input_kind(X) if kind is None else kind
     if kind is InputKind.ANNDATA:
-        return X.obs_names
+        return index_of(X, "obs")
     # Lists and tuples have an ``index`` too, their method; only pandas' own can look names up.
     index = getattr(X, "index", None) if kind in (InputKind.FRAME, InputKind.SERIES) else None
     return index if hasattr(index, "get_indexer") else None

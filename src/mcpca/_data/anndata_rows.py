@@ -22,8 +22,9 @@ from ..exceptions import DroppedContextsWarning, RawCountsWarning
 from .alignment import NamedMatrix, column_names, with_columns
 from .contexts import Contexts, contexts_of_codes
 from .dask_rows import coded_contexts, first_rows
-from .detect import InputKind, anndata_parts, input_kind, is_anndata, is_dask
+from .detect import InputKind, anndata_parts, index_of, input_kind, is_anndata, is_dask
 from .labels import Coded, check_column_names, cross_labels, distinct, read_labels
+from .lazy_files import opened
 from .sources import as_source
 
 EXTRA = "anndata"
@@ -128,7 +129,11 @@ def default_mask(var: Any) -> str | None:
 
 
 def feature_rows(matrix: Any, columns: Array | None, where: str) -> Any:
-    """Return these columns of a matrix, or all if None: as a Dask array if it is on Dask, as a ``Source`` otherwise."""
+    """Return these columns of a matrix, or all if None: as a Dask array if it is on Dask, as a ``Source`` otherwise.
+
+    A matrix that was read lazily, without a cluster to compute it, is read from its file.
+    """
+    matrix = opened(matrix)
     X, kind, _ = with_columns(NamedMatrix(matrix, input_kind(matrix), None), columns, where)
     return X if kind is InputKind.DASK else as_source(X, where, kind)
 
@@ -140,7 +145,7 @@ def layer_matrix(adata: Any, layer: str | None) -> tuple[Any, Array]:
     else:
         check_column_names([layer], list(adata.layers), "layer", "adata.layers", "or None for adata.X", "is not in")
         matrix = adata.layers[layer]
-        names = np.asarray(adata.var_names).astype(str)
+        names = np.asarray(index_of(adata, "var")).astype(str)
     return matrix, names
 
 

@@ -19,10 +19,11 @@ from .._utils.types import Array
 from .._utils.wording import listed
 from .alignment import check_same_width, in_first_order, matrix_and_names
 from .context_sums import Sum
-from .detect import InputKind, has_dask_rows, input_kind
+from .detect import InputKind, anndata_parts, has_dask_rows, input_kind
 from .doubtful_labels import warn_of_doubtful
 from .label_kinds import plain_label
 from .labels import as_numbers, encode_labels, name_array, rows_of_codes, take_labels
+from .lazy_files import opened
 from .low_rank_rows import dense_rows
 from .row_designs import NuisanceDesign, SamplingGroups
 from .sources import RowBlock, Source, as_source
@@ -67,7 +68,7 @@ class Engine(Protocol):
         """Return the context of every row (n,), in the order of the matrices: one small number per row comes here."""
 
     def chosen(self, sources: Sequence[Source], rows: Sequence[slice | Array]) -> Engine:
-        """Return the engine for contexts that have these rows of these sources, each row once."""
+        """Return the engine for contexts that have these rows of these sources; rows may repeat within a context."""
 
     def gathered(self, sources: Sequence[Source], directions: Array | None = None) -> list[Any]:
         """Return for each source its rows that are in contexts, or their products with ``directions`` (p, m)."""
@@ -148,7 +149,7 @@ class Contexts:
     def take(self, rows: Sequence[Array]) -> Contexts:
         """Return the same contexts with these of their rows only: positions within each context, possibly repeated.
 
-        Rows on other machines stay there, and cannot be repeated.
+        Rows on other machines stay there.
         """
         # Slices of ``rows`` have step 1, so positions within one are row numbers less its start.
         taken = [
@@ -291,7 +292,7 @@ def read_contexts(X: Any, y: Any = None, *, min_samples: int = 2) -> Contexts:
         # One context on Dask is enough: ``read_dask`` then has the error for the others, if these are in memory.
         any_on_dask = any(map(has_dask_rows, named.blocks, kinds))
         contexts = _from_dask(X, None, named) if any_on_dask else _from_blocks(named, kinds)
-    elif has_dask_rows(X, kind):
+    elif has_dask_rows(X, kind) and not _is_on_file(X, kind):
         contexts = _from_dask(X, y, None)
     else:
         contexts = _from_labels(X, y, kind)
@@ -376,9 +377,20 @@ def _from_dask(X: Any, y: Any, named: NamedBlocks | None) -> Contexts:
     return read_dask(X, y, named)
 
 
+def _is_on_file(X: Any, kind: InputKind) -> bool:
+    """Whether X is an AnnData that was read lazily, and its matrix is read from the file in this process."""
+    if kind is not InputKind.ANNDATA:
+        return False
+    matrix = anndata_parts(X)[0]
+    return opened(matrix) is not matrix
+
+
 def _from_labels(X: Any, y: Any, kind: InputKind) -> Contexts:
     matrix = matrix_and_names(X, "X", kind)
-    source = as_source(matrix.X, "X", matrix.kind)
+    if matrix.kind is InputKind.DASK:
+        source = as_source(opened(matrix.X), "X")
+    else:
+        source = as_source(matrix.X, "X", matrix.kind)
     feature_names = None if matrix.names is None else name_array(matrix.names)
     n = source.shape[0]
     # Without labels, a single context called 0; codes (n,).

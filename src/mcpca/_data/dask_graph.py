@@ -172,7 +172,7 @@ def check_workers(arrays: list[Any]) -> None:
 
     Without this check a worker that cannot unpickle a task dies, its tasks move to the next one, and the fit hangs.
     """
-    client = _client_in_use(arrays)
+    client = client_in_use(arrays)
     if client is None or client.status != "running":  # the error for a lost one comes from the first computation
         return
     import_mcpca = importlib.import_module, "mcpca"  # from the standard library, which every worker has
@@ -196,7 +196,7 @@ def check_workers(arrays: list[Any]) -> None:
         ) from cause
 
 
-def _client_in_use(arrays: list[Any]) -> Any:
+def client_in_use(arrays: list[Any]) -> Any:
     """Return the client of the cluster that computes these arrays, None if there is no cluster."""
     distributed = sys.modules.get("distributed")
     if distributed is None:
@@ -222,7 +222,7 @@ def readable_errors(arrays: list[Any]) -> Iterator[None]:
             ) from error
         if not isinstance(error, _PERHAPS_LOST) and type(error).__name__ not in _LOST:
             raise
-        client = _client_in_use(arrays)
+        client = client_in_use(arrays)
         if client is not None and client.status != "running":
             raise _lost(error) from error
         # After the status: the same error means a lost cluster if the client is down, and missing tasks if it runs.

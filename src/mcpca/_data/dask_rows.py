@@ -40,6 +40,8 @@ from .dask_tasks import (
     block_scores,
     block_sums,
     block_value,
+    contexts_in,
+    drawn_codes,
     gathered,
     gram_images,
     gram_norms,
@@ -278,9 +280,10 @@ class DaskEngine:
         return np.concatenate(parts)
 
     def chosen(self, sources: Sequence[Any], rows: Sequence[slice | Array]) -> DaskEngine:
-        """Return the engine for contexts that have these rows of these sources; raise if a row is chosen twice.
+        """Return the engine for contexts that have these rows of these sources; rows may repeat within a context.
 
-        All other rows have no context. What is sent are codes, a byte or two a row; the tasks of a pass pick the rows.
+        All other rows have no context. What is sent are codes, a byte or two a row, and as much again for how often
+        each row was drawn if some were more than once; the tasks of a pass pick the rows.
         """
         k = len(rows)
         # Signed, as -1 is for rows without a context.
@@ -290,13 +293,12 @@ class DaskEngine:
         for i, (source, numbers) in enumerate(zip(sources, rows, strict=True)):
             codes[source.matrix][numbers] = i
             n += numbers.stop - numbers.start if isinstance(numbers, slice) else len(numbers)
-        # A row has one code: what is drawn with replacement needs rows here.
         if n > sum(int((of_matrix >= 0).sum()) for of_matrix in codes):
-            raise _refused()
+            codes = self._with_times(codes, sources, rows)
         blocks = []
         for block in self.blocks:
             place = block.place
-            present = np.unique(codes[block.matrix][place.first : place.first + place.n_rows])
+            present = np.unique(contexts_in(codes[block.matrix][place.first : place.first + place.n_rows]))
             present = present[present >= 0].astype(np.intp)
             if len(present):
                 blocks.append(replace(block, present=present, context=None))
@@ -307,6 +309,19 @@ class DaskEngine:
             for m, of_matrix in enumerate(codes)
         ]
         return replace(self, blocks=blocks, codes=sent, n_contexts=k)
+
+    def _with_times(self, codes: list[Array], sources: Sequence[Any], rows: Sequence[slice | Array]) -> list[Array]:
+        """Return codes (n,) with how often each row was drawn; raise if two contexts have a row in common."""
+        times = [np.zeros(len(of_matrix), dtype=np.intp) for of_matrix in codes]
+        for i, (source, numbers) in enumerate(zip(sources, rows, strict=True)):
+            # A row has one code: it cannot be in two contexts at once.
+            if (codes[source.matrix][numbers] != i).any():
+                raise _refused()
+            if isinstance(numbers, slice):
+                times[source.matrix][numbers] += 1
+            else:
+                times[source.matrix] += np.bincount(numbers, minlength=len(times[source.matrix]))
+        return [drawn_codes(c, t) for c, t in zip(codes, times, strict=True)]
 
     def gathered(self, sources: Sequence[Any], directions: Array | None = None) -> list[Any]:
         """Return for each source its rows that are in contexts, in their order, or ``X W`` in float64 for W (p, m).
@@ -383,7 +398,7 @@ class DaskEngine:
 
 def _codes_here(codes: Any, n: int, context: int) -> Array:
     """Return the contexts of n rows from a Dask array of codes, or ``context`` for all of them without one."""
-    return np.full(n, context) if codes is None else np.asarray(computed(codes, [codes]), dtype=np.intp)
+    return np.full(n, context) if codes is None else contexts_in(computed(codes, [codes])).astype(np.intp)
 
 
 def _joined_rows(parts: list[Any], width: int) -> Any:
@@ -419,7 +434,7 @@ def read_dask(X: Any, y: Any, named: NamedBlocks | None) -> Contexts:
     wheres = [f"X, context {name!r}," for name in named.names.tolist()]
     arrays, feature_names = _arrays(named.blocks, wheres)
     check_same_width(named.names.tolist(), [array.shape[1] for array in arrays])
-    layouts = _layouts(arrays, wheres)
+    layouts = layouts_of(arrays, wheres)
     rows = [_sized(array, layout.blocks) for array, layout in zip(arrays, layouts, strict=True)]
     blocks = [
         # All rows of matrix i are in context i: an integer in place of an array of codes.
@@ -443,7 +458,7 @@ def coded_contexts(X: Any, coded: Coded, feature_names: Array | None, where: str
 
 def _one_matrix(array: Any, where: str, feature_names: Array | None, read_labels: _LabelReader | None) -> Contexts:
     """Return one matrix as ``Contexts``: those of the labels of its rows, or a single one if there are no labels."""
-    (layout,) = _layouts([array], [where])
+    (layout,) = layouts_of([array], [where])
     rows = [_sized(array, layout.blocks)]
     n = layout.n_rows
     if n == 0:
@@ -509,7 +524,7 @@ def whole_rows(X: Any, where: str) -> Any:
         raise ValueError(f"{where} must be 2-D (n_samples, n_features), got {X.ndim} dimensions; reshape it.")
     if np.isnan(X.shape[1]):
         raise ValueError(f"{where} has an unknown number of features; call compute_chunk_sizes() on it first.")
-    # The number of rows may be NaN until ``_layouts`` has counted them; only that of features is checked.
+    # The number of rows may be NaN until ``layouts_of`` has counted them; only that of features is checked.
     check_matrix_shape((0, X.shape[1]), where)
     block_dtype(X.dtype, where)
     check_announced(X, where)
@@ -541,7 +556,7 @@ class _Layout:
         return [(j, place) for j, place in enumerate(self.blocks) if place.n_rows]
 
 
-def _layouts(arrays: list[Any], wheres: list[str]) -> list[_Layout]:
+def layouts_of(arrays: list[Any], wheres: list[str]) -> list[_Layout]:
     """Look at the first block of each array, or at all if their lengths are not known: one small computation.
 
     Dask knows neither whether blocks are sparse nor, after ``from_delayed``, whether types are as announced.

@@ -105,14 +105,31 @@ def _load(block: Any, place: Place) -> Any:
     return times_power(rows, -place.e) if place.e else rows
 
 
+def drawn_codes(codes: Array, times: Array) -> Array:
+    """Return codes (n,) of rows and how often each was drawn as one array (n,) of two fields."""
+    fields = [("code", codes.dtype), ("times", np.min_scalar_type(int(times.max(initial=0))))]
+    both = np.empty(len(codes), dtype=fields)
+    both["code"] = codes
+    both["times"] = times
+    return both
+
+
+def contexts_in(codes: Array) -> Array:
+    """Return the contexts of rows (n,), from codes or from those of ``drawn_codes``."""
+    return codes if codes.dtype.names is None else codes["code"]
+
+
 def _codes_of(codes: Any, n: int) -> Array:
     """Return the contexts of n rows: ``codes`` are those of a block, or one integer for all rows."""
     # Codes are stored in as few bytes as possible, perhaps unsigned; arithmetic on them needs a wide signed type.
-    return np.full(n, codes, dtype=np.intp) if isinstance(codes, int) else codes.astype(np.intp)
+    return np.full(n, codes, dtype=np.intp) if isinstance(codes, int) else contexts_in(codes).astype(np.intp)
 
 
 class _Labelled(NamedTuple):
-    """The rows of a block that are in a context, their contexts, and their positions in the block."""
+    """The rows of a block that are in a context, their contexts, and their positions in the block.
+
+    Rows that were drawn more than once are there as often.
+    """
 
     X: Any
     codes: Array
@@ -122,11 +139,14 @@ class _Labelled(NamedTuple):
 def _labelled(block: Any, codes: Any, place: Place, *, by_context: bool = False) -> _Labelled:
     """Return the rows of a block that are in a context, in the order of their contexts if that is wanted."""
     X = _load(block, place)
+    times = None if isinstance(codes, int) or codes.dtype.names is None else codes["times"]
     codes = _codes_of(codes, place.n_rows)
     numbers = np.flatnonzero(codes >= 0)
+    if times is not None:
+        numbers = np.repeat(numbers, times[numbers])
     if by_context and (np.diff(codes[numbers]) < 0).any():
         numbers = numbers[np.argsort(codes[numbers], kind="stable")]
-    elif len(numbers) == len(codes):  # the usual case, without a copy of the rows
+    elif len(numbers) == len(codes) and times is None:  # the usual case, without a copy of the rows
         return _Labelled(X, codes, numbers)
     return _Labelled(X[numbers], codes[numbers], numbers)
 
@@ -170,6 +190,16 @@ def block_rows(directions: Array | None, block: Any, codes: Any, place: Place) -
         found = rows.X if directions is None else np.asarray(rows.X @ directions, dtype=np.float64)
     _check_sums([Sum(0, ..., found)], rows, place)
     return found
+
+
+def picked_rows(block: Any, place: Place, numbers: Array) -> Any:
+    """Return the rows of a block at these positions, as ``Place`` says they are."""
+    return _load(block, place)[numbers]
+
+
+def loaded_block(block: Any, place: Place) -> Any:
+    """Return all rows of a block, as ``Place`` says they are."""
+    return _load(block, place)
 
 
 def gram_parts(gram: Any, block: Any, codes: Any, place: Place, start: int, stop: int, before: Any) -> list[Sum]:
@@ -252,8 +282,9 @@ def _check_sums(sums: list[Sum], rows: _Labelled, place: Place) -> None:
     values = (stored(s.value) for s in sums)
     if all(np.isfinite(value).all() for value in values):
         return
-    order = np.argsort(rows.numbers)
-    X, numbers = rows.X[order], rows.numbers[order]
+    # Sorted, and each row once.
+    numbers, order = np.unique(rows.numbers, return_index=True)
+    X = rows.X[order]
     # Rows without a context were left out: row numbers in the error are right only within runs of consecutive rows.
     bounds = [0, *(np.flatnonzero(np.diff(numbers) > 1) + 1).tolist(), len(numbers)]
     for start, stop in pairwise(bounds):

@@ -167,4 +167,15 @@ def anndata_parts(X: Any) -> tuple[Any, Array]:
         ) from error
     if matrix is None:
         raise ValueError("X is an AnnData without a matrix: its X is None; set adata.X, e.g. to adata.layers[...].")
-    return matrix, np.asarray(X.var_names).astype(str)
+    return matrix, np.asarray(index_of(X, "var")).astype(str)
+
+
+def index_of(adata: Any, axis: str) -> Any:
+    """Return the index of ``obs`` or ``var`` of an AnnData, as pandas has it.
+
+    ``anndata.experimental.read_lazy(..., load_annotation_index=False)`` numbers rows and features, and leaves their
+    names in the file as the table's ``true_index``; these are read here.
+    """
+    table = getattr(adata, axis)
+    # On the class: a DataFrame may have a column of that name.
+    return table.true_index if hasattr(type(table), "true_index") else getattr(adata, f"{axis}_names")

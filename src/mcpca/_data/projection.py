@@ -53,8 +53,12 @@ def offset_scores_by_context(
 def projected_rows(source: Source, directions: Array, dtype: Any = np.float64) -> Array:
     """Return ``X W`` (n, r) of all rows of a source, for W (p, r), or (n,) for W (p,).
 
-    One pass, which raises for values that are not finite. Memory: the result and a block of rows.
+    One pass, which raises for values that are not finite. Memory: the result and a block of rows. Of rows on Dask only
+    the products come here.
     """
+    products = getattr(source, "products", None)
+    if products is not None:
+        return np.asarray(products(directions), dtype=dtype)
     # Shape and type are known beforehand, so blocks go straight to their rows, and nothing is joined at the end.
     Z = np.empty((source.shape[0], *directions.shape[1:]), dtype=dtype)
     for first, block in source.scan(SCAN_BYTES):

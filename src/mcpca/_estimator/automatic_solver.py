@@ -34,11 +34,6 @@ _NOISES = ("isotropic", "scaled")
 
 def check_automatic(contexts: Contexts) -> None:
     """Raise if no solver can be chosen on these rows; nothing has been read yet."""
-    if contexts.engine is not None:
-        raise ValueError(
-            "solver='auto' compares solvers on rows in memory, and these are on Dask. Name a solver, "
-            "which mcpca.compare_solvers on some of the rows in memory helps to choose."
-        )
     if contexts.groups is None:
         check_halves(contexts, "name a solver in place of 'auto'")
 

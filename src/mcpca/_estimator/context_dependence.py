@@ -40,8 +40,7 @@ def context_dependence(
     Parameters
     ----------
     X, y
-        Rows and contexts in any form that ``MCPCA.fit`` takes and that is in memory or in files; ``y=None`` for a list
-        or dict of contexts.
+        Rows and contexts in any form that ``MCPCA.fit`` takes; ``y=None`` for a list or dict of contexts.
     r : int
         Number of MCPCs.
     groups : labels (n,), str or list of str, optional

@@ -84,7 +84,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         covariances in rows that it was not fitted to, among "mspm", "lsq", and "ml" with isotropic and with scaled
         noise (``noise`` and ``orthogonal`` that are given hold for all); see ``compare_solvers``, which also has the
         error for features that are principal components. ``solver_choice_`` is the evidence. It needs rows, at least 4
-        in every context, not on Dask, and takes 12 to 16 fits of half of the rows besides, some tens of times the time
+        in every context, and takes 12 to 16 fits of half of the rows besides, some tens of times the time
         of "mspm". A rank that is not given is chosen first, with "mspm", and again with the solver that was chosen at
         it. Not with ``robust`` or ``missing``.
     orthogonal : bool

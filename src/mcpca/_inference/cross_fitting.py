@@ -172,11 +172,6 @@ def cross_fitted(
 
 def check_cross_fit(contexts: Contexts, n_splits: int, rank: int | None) -> None:
     """Raise if the rows cannot be cross-fitted; nothing has been fitted yet."""
-    if contexts.engine is not None:
-        raise ValueError(
-            f"cross_fit={n_splits} fits parts of the rows, and these are on Dask; bring them into memory, or pass "
-            "cross_fit=0."
-        )
     if rank is not None and rank == contexts.n_features:
         raise ValueError(
             f"cross_fit={n_splits} needs n_components < n_features, and both are {rank}: noise is seen outside the "

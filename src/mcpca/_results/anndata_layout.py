@@ -53,6 +53,7 @@ import numpy as np
 
 from .._data.anndata_rows import EXTRA, FeatureSpace, ObsContexts
 from .._data.dask_graph import computed
+from .._data.detect import index_of
 from .._estimator.mcpca import fitted_model, restored, saved_model
 from .._estimator.persistence import from_state, to_state
 from .._model.landscape import Landscape, landscape_on_the_way
@@ -171,7 +172,7 @@ def write_fit(
         keys.projection: space.over_var(model.projection_.T, adata.n_vars),
     }
     names = [str(name) for name in contexts.names]
-    var_names = np.asarray(adata.var_names).astype(str).astype(object)
+    var_names = np.asarray(index_of(adata, "var")).astype(str).astype(object)
     content = _content(model, space, names, contexts.levels, params, notes, var_names, pd)
     content["dropped"] = {
         "contexts": pd.DataFrame(
@@ -353,7 +354,7 @@ def columns_of_fit(adata: Any, key: str, stored: dict[str, Any]) -> Columns:
         return Columns(np.flatnonzero(np.hstack(both).any(axis=1)), [])
     features = [str(name) for name in known]
     # By name, as the user may have reordered or filtered ``var`` since.
-    positions = adata.var_names.astype(str).get_indexer(features)
+    positions = index_of(adata, "var").astype(str).get_indexer(features)
     lost = [name for name, position in zip(features, positions, strict=True) if position < 0]
     # get_indexer gives -1 for names that are not there.
     return Columns(positions[positions >= 0], lost)

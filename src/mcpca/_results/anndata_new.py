@@ -14,7 +14,7 @@ from .._data.anndata_rows import axes_of, check_unique, feature_rows, layer_matr
 from .._data.columns import positions_of
 from .._data.dask_graph import computed
 from .._data.dask_rows import dask_product, first_rows
-from .._data.detect import is_dask
+from .._data.detect import index_of, is_dask
 from .._data.projection import projected_rows
 from .._data.sources import as_source
 from .._utils.types import Array
@@ -58,7 +58,7 @@ def rows_on_components(
         )
     # Features outside the PCA have zeros for axes, and new data need not have them.
     used = np.flatnonzero((axes != 0).any(axis=1))
-    source = features_by_name(adata, layer, [str(name) for name in fitted.var_names[used]])
+    source = features_by_name(adata, layer, [str(name) for name in index_of(fitted, "var")[used]])
     # Where every context is centred by its own mean later, that of the PCA makes no difference.
     offset = _offset_of_fit(fitted, obsm, layer, axes, used) if centred else 0.0
     # Rows on Dask stay lazy.
@@ -76,7 +76,7 @@ def _offset_of_fit(fitted: Any, obsm: str, layer: str | None, axes: Array, used:
     """
     n = min(_ROWS_COMPARED, fitted.n_obs)
     some = fitted[:n]
-    source = features_by_name(some, layer, [str(name) for name in fitted.var_names[used]])
+    source = features_by_name(some, layer, [str(name) for name in index_of(fitted, "var")[used]])
     rows: Any = first_rows(source, n) if is_dask(source) else source.gather(slice(0, n))
     known = np.asarray(computed(some.obsm[obsm]), dtype=np.float64)[: rows.shape[0]]
     offsets = np.asarray(rows @ axes[used].astype(np.float64)) - known
@@ -109,7 +109,7 @@ def _check_same_axes(adata: Any, obsm: str, fitted: Any, axes: Array | None, p: 
         return
     if axes is not None:
         # Only features that both have can be compared; place -1 is for the others.
-        place = fitted.var_names.get_indexer(adata.var_names)
+        place = index_of(fitted, "var").get_indexer(index_of(adata, "var"))
         shared = place >= 0
         if shared.any() and _nearly_equal(new_axes[shared], axes[place[shared]]):
             return

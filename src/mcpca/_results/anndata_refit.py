@@ -13,8 +13,11 @@ import numpy as np
 from .._data.anndata_rows import feature_rows, layer_matrix
 from .._data.annotations import annotations_of_obs
 from .._data.contexts import Contexts, contexts_of_codes
+from .._data.dask_reading import DaskReader
+from .._data.dask_rows import coded_contexts
 from .._data.detect import is_dask
 from .._data.fitted_preprocess import FittedPreprocess
+from .._data.labels import Coded
 from .._data.preprocessed import preprocessed
 from .._utils.types import Array
 from .._utils.user_warnings import warn
@@ -23,8 +26,10 @@ from .anndata_layout import Columns, columns_of_fit, features_are_lost, keys_of,
 from .anndata_preprocess import fitted_preprocess
 
 
-def contexts_of_fit(adata: Any, key: str, what: str, groups: Any = None) -> Contexts:
-    """Return the rows of the fit under ``key`` by their contexts; ``what`` names the caller in errors.
+def contexts_of_fit(adata: Any, key: str, groups: Any = None, *, readable: bool = False) -> Contexts:
+    """Return the rows of the fit under ``key`` by their contexts.
+
+    Rows on Dask are there for passes; ``readable`` ones can be drawn by number instead, and only these come here.
 
     They bring the batch and the covariates that the fit removed, and ``groups`` by the name of a column of ``obs``, or
     those that the fit remembers. Every context must still have 2 rows. A warning says so where rows have been removed,
@@ -33,17 +38,19 @@ def contexts_of_fit(adata: Any, key: str, what: str, groups: Any = None) -> Cont
     stored = stored_fit(adata, key)
     names = np.array([str(name) for name in stored["loadings"].index])
     source = _source_of_fit(adata, key, stored)
-    if is_dask(source):
-        raise ValueError(
-            f"The rows of adata are on Dask, and {what} needs them in the memory of this process, where they may not "
-            "fit. Pass a sample of them: adata[rows].to_memory()."
-        )
     codes = _codes(adata, key, names)
     features = stored.get("features")
     steps = fitted_preprocess(stored)
     if steps is not None:
         features = steps.feature_names_in
-    contexts = contexts_of_codes(source, codes, names, None if features is None else np.asarray(features).astype(str))
+    features = None if features is None else np.asarray(features).astype(str)
+    # Rows on Dask stay there, and get their codes.
+    if is_dask(source) and readable:
+        contexts = contexts_of_codes(DaskReader(source, "adata"), codes, names, features)
+    elif is_dask(source):
+        contexts = coded_contexts(source, Coded(codes, names), features, "adata")
+    else:
+        contexts = contexts_of_codes(source, codes, names, features)
     contexts = preprocessed(contexts, steps, adata, hold=True)
     _check_counts(contexts, np.asarray(stored["contexts"]["n_samples"]), key)
     said = {name: _names(stored["params"].get(name)) for name in ("groups", "batch", "covariates")}

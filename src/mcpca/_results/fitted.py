@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .._data.detect import is_anndata
+from .._data.detect import index_of, is_anndata
 from .._estimator.mcpca import fitted_model
 from .._model.compared import Compared, compared
 from .._model.identifiability import DEFAULT_DEGREES, ProportionalPair, indistinct_loadings
@@ -248,7 +248,7 @@ def _fitted_of_anndata(adata: Any, key: str) -> Fitted:
         columns, lost = columns_of_fit(adata, key, stored)
         A = np.asarray(adata.varm[names.components])[columns]
         projection_transposed = np.asarray(adata.varm[names.projection])[columns]
-        features = [str(name) for name in adata.var_names[columns]]
+        features = [str(name) for name in index_of(adata, "var")[columns]]
         # Nothing to select then, which saves copies of the rows' columns.
         if np.array_equal(columns, np.arange(n_vars)):
             columns = None

@@ -15,10 +15,11 @@ import numpy as np
 import scipy.sparse
 
 from .._data.contexts import Contexts, contexts_of_codes
+from .._data.dask_reading import readable_rows
 from .._data.detect import anndata_parts, has_dask_rows, is_anndata
 from .._data.low_rank_rows import LowRankRows
 from .._data.projection import projected_rows
-from .._data.sources import as_source, check_block
+from .._data.sources import check_block
 from .._estimator.mcpca import fitted_model
 from .._model.new_rows import read_new_contexts
 from .._utils.component_names import context_index
@@ -125,7 +126,7 @@ def _rows_of_anndata(adata: Any, fit: Fitted, key: str) -> RowsByContext:
         # Features of the fit alone, in its order.
         contexts = preprocessed_of_fit(adata, key, steps, _context_codes(fit), np.array(fit.contexts))
         return RowsByContext(contexts, list(range(len(fit.contexts))), A, projection, None)
-    source = as_source(matrix, "The matrix of adata")
+    source = readable_rows(matrix, "The matrix of adata")
     contexts = contexts_of_codes(source, _context_codes(fit), np.array(fit.contexts), None)
     return RowsByContext(contexts, list(range(len(fit.contexts))), A, projection, columns)
 

@@ -17,7 +17,7 @@ import numpy as np
 import scipy.sparse
 
 from .._data.alignment import places_of_rows
-from .._data.detect import is_anndata
+from .._data.detect import index_of, is_anndata
 from .._data.projection import projected_rows
 from .._results.fitted import Fitted, fitted
 from .._results.fitted_rows import (
@@ -197,7 +197,7 @@ def scores_of_rows(source: Any, key: str, X: Any, y: Any, center: str) -> Scored
         position = {name: i for i, name in enumerate(fit.contexts)}
         codes = np.array([position.get(label, -1) for label in fit.labels], dtype=np.intp)
         Z = fit.scores
-        names: Array | None = np.asarray(source.obs_names)
+        names: Array | None = np.asarray(index_of(source, "obs"))
     else:
         rows = read_rows(source, key, X, y)
         fit = rows.fit
@@ -262,7 +262,7 @@ def _sources(space: RowsByContext) -> list[Any]:
 def _row_names(source: Any, X: Any, n: int) -> Array | None:
     """Return the names of the rows, None if they have none."""
     if is_anndata(source):
-        return np.asarray(source.obs_names)
+        return np.asarray(index_of(source, "obs"))
     matrices = X.values() if isinstance(X, dict) else X
     blocks = list(matrices) if isinstance(X, (dict, list, tuple)) else [X]
     indices = [getattr(block, "obs_names", getattr(block, "index", None)) for block in blocks]

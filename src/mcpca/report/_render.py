@@ -62,7 +62,7 @@ def render(
         if X is not None or y is not None:
             raise ValueError("X and y go with a fitted model; an AnnData brings its own rows. Drop them.")
         model = read_model(MCPCA, source, key)
-        X = contexts_of_fit(source, key, "its report")
+        X = contexts_of_fit(source, key, readable=True)
         # What is stored with the fit is shown, unless something else is passed.
         selection = rank_selection(source, key) if selection is None else selection
         replicability = stored_replicability(source, key) if replicability is None else replicability

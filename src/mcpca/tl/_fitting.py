@@ -22,6 +22,7 @@ from .._data.anndata_rows import (
 from .._data.annotations import Annotations, annotations_of_obs
 from .._data.contexts import Contexts
 from .._data.dask_graph import computed
+from .._data.detect import is_dask
 from .._data.preprocess import Preprocess, as_preprocess
 from .._data.preprocessed import fit_and_preprocess
 from .._estimator.mcpca import MCPCA, fitted_model
@@ -64,8 +65,9 @@ def mcpca(
     Parameters
     ----------
     adata : AnnData
-        In memory, backed or on Dask, dense or sparse; nothing is made dense, a backed matrix is not loaded, and rows on
-        Dask stay there. Values should be normalised; raw counts need ``preprocess`` (``RawCountsWarning``).
+        In memory, backed, read lazily (``anndata.experimental.read_lazy``) or on Dask, dense or sparse; nothing is made
+        dense, a matrix on file is not loaded unless it fits into scikit-learn's ``working_memory``, and rows on Dask
+        stay there. Values should be normalised; raw counts need ``preprocess`` (``RawCountsWarning``).
     context_key : str or list of str
         Column of ``adata.obs`` with the context of each row (a patient, a perturbation, a cell type, ...). Several
         columns are crossed: every combination that occurs is a context, "a / b".
@@ -121,7 +123,8 @@ def mcpca(
     None, or AnnData with ``copy=True``. For ``key_added="mcpca"``:
 
     ``adata.obsm["X_mcpca"]`` : ndarray (n_obs, r)
-        Scores, for ``sc.pp.neighbors(adata, use_rep="X_mcpca")`` and what follows from it.
+        Scores, for ``sc.pp.neighbors(adata, use_rep="X_mcpca")`` and what follows from it; in memory wherever the rows
+        are.
     ``adata.varm["MCPCs"]``, ``adata.varm["MCPCs_projection"]`` : ndarray (n_vars, r)
         The MCPCs, unit columns, with zeros for features left out; and the vectors that turn a row into scores. (Other
         keys: ``varm["key_MCPCs"]``.) For principal components without axes these are in ``uns`` alone.
@@ -160,6 +163,12 @@ def mcpca(
     if missing_features != "error" and center == "overall":
         center = "context"  # an overall mean of features that some contexts lack would not be comparable
     space = space_of(adata, layer, obsm, _mask_beside(spec, mask_var), select=spec is None)
+    if missing_features != "error" and is_dask(space.source):
+        raise ValueError(
+            f"missing_features={missing_features!r} reads rows in this process, context by context, and those of adata "
+            "are on Dask. Select the features that all contexts have, and drop missing_features; or pass "
+            "adata.to_memory(), some rows of it, or the AnnData of a file as it was opened."
+        )
     contexts = contexts_of_obs(adata, context_key, min_samples=min_samples, missing=missing)
     annotated = annotations_of_obs(adata, groups=groups, batch=batch, covariates=covariates)
     # By now it is known which contexts are dropped, and weights must match the others.

@@ -50,7 +50,7 @@ def replicability(
     Parameters
     ----------
     adata : AnnData
-        With a fit of ``mcpca.tl.mcpca`` and its rows, in memory or backed; at least 4 of them in every context. Layer,
+        With a fit of ``mcpca.tl.mcpca`` and its rows, wherever they are; at least 4 of them in every context. Layer,
         ``obsm`` and features are those of the fit.
     key : str
         The ``key_added`` of the fit.
@@ -73,7 +73,7 @@ def replicability(
 
     Notes
     -----
-    Cost as for ``MCPCA.replicability``. Rows on Dask are refused: halves are fitted in the memory of this process.
+    Cost as for ``MCPCA.replicability``. Rows on Dask stay there, where halves are picked in every pass.
 
     Examples
     --------
@@ -85,7 +85,7 @@ def replicability(
     >>> mcpca.tl.replicability(adata, n_splits=3, rng=0).n_replicating
     4
     """
-    model, contexts, seed = _asked(adata, key, rng, random_state, "mcpca.tl.replicability", groups)
+    model, contexts, seed = _asked(adata, key, rng, random_state, groups)
     result = model.replicability(
         contexts, n_splits=n_splits, threshold=threshold, by=by, random_state=seed, verbose=verbose
     )
@@ -125,7 +125,8 @@ def context_dependence(
 
     Notes
     -----
-    Cost as for ``MCPCA.context_dependence``. Rows on Dask are refused: they are permuted in the memory of this process.
+    Cost as for ``MCPCA.context_dependence``. Rows on Dask stay there, and their scores come here: 2 r n_splits numbers
+    a row.
 
     Examples
     --------
@@ -137,7 +138,7 @@ def context_dependence(
     >>> mcpca.tl.context_dependence(adata, n_permutations=199, rng=0).n_dependent
     4
     """
-    model, contexts, seed = _asked(adata, key, rng, random_state, "mcpca.tl.context_dependence", groups)
+    model, contexts, seed = _asked(adata, key, rng, random_state, groups)
     result = model.context_dependence(
         contexts,
         n_splits=n_splits,
@@ -182,10 +183,9 @@ def bootstrap(
 
     Notes
     -----
-    Cost as for ``MCPCA.bootstrap``: n fits. Rows on Dask are refused: resamples are fitted in the memory of this
-    process.
+    Cost as for ``MCPCA.bootstrap``: n fits. Rows on Dask stay there, and count in a pass as often as they were drawn.
     """
-    model, contexts, seed = _asked(adata, key, rng, random_state, "mcpca.tl.bootstrap", groups)
+    model, contexts, seed = _asked(adata, key, rng, random_state, groups)
     result = model.bootstrap(
         contexts, n=n, confidence=confidence, corrected=corrected, random_state=seed, verbose=verbose
     )
@@ -252,12 +252,12 @@ def associate(
     return result
 
 
-def _asked(adata: Any, key: str, rng: Any, random_state: Any, what: str, groups: Any) -> tuple[MCPCA, Contexts, int]:
-    """Return the fitted model, the rows of the fit, and the seed of what is asked about them by ``what``."""
+def _asked(adata: Any, key: str, rng: Any, random_state: Any, groups: Any) -> tuple[MCPCA, Contexts, int]:
+    """Return the fitted model, the rows of the fit, and the seed of what is asked about them."""
     _check(adata, key)
     # A Generator cannot be stored: one number is drawn from it, and that repeats the run.
     seed = as_seed(one_random_state(rng, random_state, 0))
-    return read_model(MCPCA, adata, key), contexts_of_fit(adata, key, what, groups), seed
+    return read_model(MCPCA, adata, key), contexts_of_fit(adata, key, groups), seed
 
 
 def _check(adata: Any, key: str) -> None:
