@@ -94,6 +94,21 @@ class Gram:
         # (t, p) @ (p, s): small next to the products with rows.
         return np.asarray(self.seen.T @ Y.astype(self.dtype, copy=False))
 
+    def core_of_scores(self, Y: Array, scores: Array, factor: Any) -> Array:
+        """Return the same from the centred scores (n_i, m) times ``factor`` as well, of all rows of one context.
+
+        The last s columns of U are V, and ``V^T D S D V = f Z^T Z``: n_i instead of p multiplications an entry.
+        """
+        t = self.seen.shape[1]
+        if not t:
+            return np.empty((0, self.s), dtype=self.dtype)
+        out = np.empty((t, self.s), dtype=self.dtype)
+        before = Y if self.scale is None else Y / self.scale[:, None]
+        np.matmul(self.seen[:, : t - self.s].T, before.astype(self.dtype, copy=False), out=out[: t - self.s])
+        Z = scores[:, : self.s]
+        np.divide(Z.T @ Z, factor, out=out[t - self.s :])
+        return out
+
     def whole(self, X: Any, codes: Array) -> list[Sum]:
         """Return the sums for X, which has all rows of its contexts, each context in one run of rows."""
         # One large product for all contexts of the block. Scores are centred by their own means afterwards, since the
@@ -113,7 +128,8 @@ class Gram:
             Xi = context_sums.consecutive(X, part.start, part.stop)
             factor = self.dtype.type(self.factors[i])
             # Centred scores sum to 0, so (X - 1 m^T)^T Z = X^T Z: there is nothing to correct in p features.
-            Y = context_sums.transposed(Xi, context_sums.centred(Z[part], factor))
+            scores = context_sums.centred(Z[part], factor)
+            Y = context_sums.transposed(Xi, scores)
             if self.removed is not None:
                 Y = Y - factor * self.removed.times(i, self.directions)
             Y = Y if squared_scale is None else Y * squared_scale
@@ -122,7 +138,7 @@ class Gram:
                 # Probes end here, after one product instead of two.
                 Y = np.ascontiguousarray(Y[:, : self.s])
             Y = Y.astype(self.dtype, copy=False)  # sums over many float32 rows are float64
-            core[j] = self.core(Y)
+            core[j] = self.core(Y) if self.removed is not None else self.core_of_scores(Y, scores, factor)
             # S_i Y_i = f_i (X_i - 1 m_i^T)^T (X_i - 1 m_i^T) Y_i, where again only the scores have to be centred.
             T[part] = context_sums.centred(Xi @ Y, factor)
             if self.removed is not None:
