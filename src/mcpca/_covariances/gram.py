@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,12 +36,13 @@ from .nuisance import Downdate
 class CovarianceImages(NamedTuple):
     """``S_i V`` (k', p, s) of contexts ``present`` (k',), and the squared lengths (k', m) of all m columns.
 
-    ``values`` are as ``GramInParts.image`` has them.
+    ``values`` are as ``GramInParts.image`` has them, ``offsets`` (k', s) the scores of the means on them.
     """
 
     present: Array
     values: Array
     squares: Array
+    offsets: Array
 
 
 @dataclass(frozen=True)
@@ -185,10 +185,8 @@ class GramInParts(Gram):
         X, codes, present, bounds = context_sums.contexts_between(X, codes, start, stop)
         # Centred before the second product: to subtract n m m^T V from X^T X V would cancel digits.
         Z = offset_scores(X, self.directions, self.offsets.astype(self.dtype)[codes])
-        # (k', p, m) in float64, since the parts of all blocks are added up; ``start`` and ``stop`` bound its size.
-        products = np.empty((len(present), *self.directions.shape))
-        for product, (a, b) in zip(products, pairwise(bounds.tolist()), strict=True):
-            product[...] = context_sums.transposed(context_sums.consecutive(X, a, b), Z[a:b])
+        # (k', p, m), whose size ``start`` and ``stop`` bound. Those of several blocks are added up in float64.
+        products = context_sums.products_of_runs(X, Z, bounds)
         sums = np.add.reduceat(Z, bounds[:-1], axis=0, dtype=np.float64)
         return [Sum(0, present, products), Sum(1, present, sums)]
 
@@ -198,22 +196,28 @@ class GramInParts(Gram):
         # In the precision of the rows that they will be multiplied with: (p, s) a context, sent to every block.
         values = np.empty((len(products.key), len(self.directions), self.s), dtype=self.dtype)
         squares = np.empty((len(products.key), self.directions.shape[1]))
+        offsets = np.empty((len(products.key), self.s), dtype=self.dtype)
         for j, i in enumerate(products.key.tolist()):
             Y = self.image(i, products.value[j], sums.value[j])
             # The squared lengths are of all m columns, the probes included; only V is multiplied again.
             values[j] = Y[:, : self.s]
             squares[j] = self.squares(Y)
-        return CovarianceImages(products.key, values, squares)
+            # m_i^T Y_i in float64 before it is rounded: the two terms of a score cancel where means are large.
+            offsets[j] = self.means[i] @ values[j].astype(np.float64)
+        return CovarianceImages(products.key, values, squares, offsets)
 
     def sums(self, X: Any, codes: Array, images: CovarianceImages) -> list[Sum]:
         """Return the contribution to the product of those rows in X whose contexts are in ``images``."""
-        # ``present`` is sorted, and holds every context between its ends that has rows anywhere, so no lookup fails.
-        position = {i: j for j, i in enumerate(images.present.tolist())}
         first, last = int(images.present[0]), int(images.present[-1])
         X, codes, present, bounds = context_sums.contexts_between(X, codes, first, last + 1)
-        T = np.empty((len(codes), self.s), dtype=self.dtype)
-        for i, (a, b) in zip(present.tolist(), pairwise(bounds.tolist()), strict=True):
-            T[a:b] = self.scores(context_sums.consecutive(X, a, b), images.values[position[i]], i)
+        # ``images.present`` is sorted, and holds every context between its ends that has rows anywhere.
+        places = np.searchsorted(images.present, present)
+        # As a view where all contexts are in the block, as in random order: it is by far the largest array here.
+        Y = images.values if len(places) == len(images.present) else images.values[places]
+        counts = np.diff(bounds)
+        T = context_sums.scores_of_runs(X, Y, bounds)
+        T -= np.repeat(images.offsets[places], counts, axis=0)
+        T *= np.repeat(self.factors[present].astype(self.dtype), counts)[:, None]
         # Over some rows of a context centred scores do not sum to 0: (X - 1 m^T)^T T = X^T T - m (1^T T).
         sums = np.add.reduceat(T, bounds[:-1], axis=0, dtype=np.float64)
         return [Sum(0, ..., context_sums.transposed(X, T) - self.means[present].T @ sums)]

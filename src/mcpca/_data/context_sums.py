@@ -102,6 +102,45 @@ def transposed(X: Any, Z: Array) -> Array:
     return total
 
 
+def products_of_runs(X: Any, Z: Array, bounds: Array) -> Array:
+    """Return ``X_j^T Z_j`` (k', p, m) for the runs of rows between ``bounds``, in the precision of Z, or better.
+
+    For few sparse rows a run it is a single product, with the matrix that has run j in its columns j p to (j + 1) p: a
+    product for each would take longer to call than to compute.
+    """
+    n_runs = len(bounds) - 1
+    shape = n_runs, X.shape[1], Z.shape[1]
+    if scipy.sparse.issparse(X) and np.diff(bounds).max() <= _SINGLE_PRECISION_ROWS:
+        return np.asarray(_spread(X, bounds).T @ Z).reshape(shape)
+    products = np.empty(shape)
+    for product, (a, b) in zip(products, pairwise(bounds.tolist()), strict=True):
+        product[...] = transposed(consecutive(X, a, b), Z[a:b])
+    return products
+
+
+def scores_of_runs(X: Any, Y: Array, bounds: Array) -> Array:
+    """Return ``X_j Y_j`` (n, s) for the runs of rows between ``bounds`` and matrices Y (k', p, s)."""
+    if scipy.sparse.issparse(X):
+        return np.asarray(_spread(X, bounds) @ Y.reshape(-1, Y.shape[2]))
+    out = np.empty((X.shape[0], Y.shape[2]), dtype=Y.dtype)
+    for Yj, (a, b) in zip(Y, pairwise(bounds.tolist()), strict=True):
+        out[a:b] = consecutive(X, a, b) @ Yj
+    return out
+
+
+def _spread(X: Any, bounds: Array) -> Any:
+    """Return CSR X (n, p) as (n, k' p), with run j of its rows in columns j p to (j + 1) p; values are shared."""
+    n_runs = len(bounds) - 1
+    p = X.shape[1]
+    dtype = np.int32 if max(n_runs * p, len(X.data)) < 2**31 else np.int64
+    shifts = np.repeat(np.arange(n_runs, dtype=dtype) * p, np.diff(X.indptr[bounds]))
+    indices = X.indices.astype(dtype) + shifts
+    spread = scipy.sparse.csr_array((X.shape[0], n_runs * p), dtype=X.dtype)
+    # Set and not passed: the constructor would look at all indices again.
+    spread.data, spread.indices, spread.indptr = X.data, indices, X.indptr.astype(dtype, copy=False)
+    return spread
+
+
 def centred(Z: Array, factor: Any) -> Array:
     """Return ``Z`` (n, m), scores of all rows of a context, less its mean and times ``factor``.
 

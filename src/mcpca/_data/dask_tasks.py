@@ -331,8 +331,10 @@ def _joined(sums: list[Sum]) -> Sum:
             indicator = scipy.sparse.csr_array((np.ones(n), to), shape=(len(union), n))
             joined = joined + indicator @ s.value
         return Sum(number, union, joined)
-    dense = np.zeros((len(union), *value.shape[1:]))
-    for s in sums:
+    # Where the first has them all, as with rows in random order, there is nothing to fill with zeros.
+    has_all = len(sums[0].key) == len(union)
+    dense = value.astype(np.float64) if has_all else np.zeros((len(union), *value.shape[1:]))
+    for s in sums[has_all:]:
         places = np.searchsorted(union, s.key)
         first = int(places[0]) if len(places) else 0
         # Places that stand together are a view, which is added to where it is.
