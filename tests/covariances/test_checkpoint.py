@@ -74,7 +74,7 @@ def test_killed_fit_resumes_with_the_same_answer(by_passes, tmp_path, when, memo
         fit_data.MOST_NUMBERS, row_groups._SCAN_BYTES, checkpoint._SECONDS_BETWEEN_WRITINGS = 0, 2**14, 0.0
         data = problem()
         blocks = Blocks(data.X, {when}, lambda: os.kill(os.getpid(), signal.SIGKILL))
-        MCPCA(RANK, random_state=0).fit(blocks, data.y, checkpoint={str(path)!r})
+        MCPCA(RANK, tol=1e-7, random_state=0).fit(blocks, data.y, checkpoint={str(path)!r})
     """
     folder = os.path.dirname(__file__)
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([folder, *sys.path])}
@@ -85,8 +85,8 @@ def test_killed_fit_resumes_with_the_same_answer(by_passes, tmp_path, when, memo
     whole = Blocks(data.X)
     rest = Blocks(data.X)
     with sklearn.config_context(working_memory=memory):
-        uninterrupted = MCPCA(RANK, random_state=0).fit(whole, data.y)
-        resumed = MCPCA(RANK, random_state=0).fit(rest, data.y, checkpoint=path)
+        uninterrupted = MCPCA(RANK, tol=1e-7, random_state=0).fit(whole, data.y)
+        resumed = MCPCA(RANK, tol=1e-7, random_state=0).fit(rest, data.y, checkpoint=path)
     same(resumed, uninterrupted)
     assert resumed.n_passes_ == uninterrupted.n_passes_
     # Finished passes are not read again (the first reading finds the sizes of blocks and the next their identity).
@@ -122,7 +122,7 @@ def test_without_a_seed_the_resumed_fit_has_the_one_it_began_with(by_passes, tmp
 
 def test_ctrl_c_leaves_the_model_as_it_was(by_passes):
     data = problem()
-    model = MCPCA(RANK, random_state=0).fit(data.X, data.y)
+    model = MCPCA(RANK, tol=1e-7, random_state=0).fit(data.X, data.y)
     before = {name: np.copy(value) for name, value in vars(model).items() if isinstance(value, np.ndarray)}
     threads = threading.active_count()
     with pytest.raises(KeyboardInterrupt):
@@ -140,7 +140,7 @@ def test_another_fit_does_not_touch_the_file(by_passes, tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        MCPCA(RANK, random_state=0).fit(Blocks(data.X, 40, stop), data.y, checkpoint=path)
+        MCPCA(RANK, tol=1e-7, random_state=0).fit(Blocks(data.X, 40, stop), data.y, checkpoint=path)
     content = path.read_bytes()
     for X, y, parameters, named in (
         (data.X[:-1], data.y[:-1], {}, "the number of rows"),
@@ -150,18 +150,18 @@ def test_another_fit_does_not_touch_the_file(by_passes, tmp_path, monkeypatch):
         (data.X, data.y, {"solver": "lsq"}, "the parameters"),
     ):
         with pytest.raises(ValueError, match=f"belongs to another fit: it differs in .*{named}.*delete the file"):
-            MCPCA(RANK, random_state=0, **parameters).fit(Blocks(X), y, checkpoint=path)
+            MCPCA(RANK, **{"random_state": 0, "tol": 1e-7, **parameters}).fit(Blocks(X), y, checkpoint=path)
         assert path.read_bytes() == content
     with (
         sklearn.config_context(working_memory=17),
         pytest.raises(ValueError, match="belongs to another fit: it differs in scikit-learn's working_memory"),
     ):
-        MCPCA(RANK, random_state=0).fit(Blocks(data.X), data.y, checkpoint=path)
+        MCPCA(RANK, tol=1e-7, random_state=0).fit(Blocks(data.X), data.y, checkpoint=path)
     monkeypatch.setattr(checkpoint, "code_digest", lambda: "of today")
     with pytest.raises(
         ValueError, match=r"written by different code \(mcpca .*, [0-9a-f]{32}\) from that running now \(mcpca .*, of"
     ):
-        MCPCA(RANK, random_state=0).fit(Blocks(data.X), data.y, checkpoint=path)
+        MCPCA(RANK, tol=1e-7, random_state=0).fit(Blocks(data.X), data.y, checkpoint=path)
     assert path.read_bytes() == content
 
 
@@ -227,7 +227,7 @@ def test_full_disk_keeps_the_previous_checkpoint(by_passes, tmp_path):
     def fill():
         resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size // 2, hard))
 
-    model = MCPCA(RANK, random_state=0)
+    model = MCPCA(RANK, tol=1e-7, random_state=0)
     try:
         with pytest.raises(OSError, match=r"checkpoint=.* could not be written .*previous one is unchanged") as caught:
             model.fit(Blocks(data.X, 40, fill), data.y, checkpoint=path)
@@ -236,8 +236,8 @@ def test_full_disk_keeps_the_previous_checkpoint(by_passes, tmp_path):
     assert caught.value.errno == errno.EFBIG
     assert not hasattr(model, "components_")
     assert [p.name for p in tmp_path.iterdir()] == ["fit.ckpt"]
-    resumed = MCPCA(RANK, random_state=0).fit(Blocks(data.X), data.y, checkpoint=path)
-    same(resumed, MCPCA(RANK, random_state=0).fit(Blocks(data.X), data.y))
+    resumed = MCPCA(RANK, tol=1e-7, random_state=0).fit(Blocks(data.X), data.y, checkpoint=path)
+    same(resumed, MCPCA(RANK, tol=1e-7, random_state=0).fit(Blocks(data.X), data.y))
 
 
 def test_errors_of_the_file(by_passes, tmp_path):
@@ -277,5 +277,5 @@ def test_block_of_another_width_is_named(by_passes):
 def test_small_data_need_no_checkpoint(tmp_path):
     """Covariances as an array take seconds: the file is not written."""
     data = problem()
-    MCPCA(RANK, random_state=0).fit(data.X, data.y, checkpoint=tmp_path / "fit.ckpt")
+    MCPCA(RANK, tol=1e-7, random_state=0).fit(data.X, data.y, checkpoint=tmp_path / "fit.ckpt")
     assert list(tmp_path.iterdir()) == []

@@ -35,7 +35,7 @@ def stop():
 
 def interrupted(X, y, path, when, **parameters):
     with pytest.raises(KeyboardInterrupt):
-        MCPCA(RANK, **{"random_state": 0, **parameters}).fit(Blocks(X, when, stop), y, checkpoint=path)
+        MCPCA(RANK, **{"random_state": 0, "tol": 1e-7, **parameters}).fit(Blocks(X, when, stop), y, checkpoint=path)
     assert path.exists()
 
 
@@ -49,13 +49,13 @@ def test_rows_that_have_changed_are_refused_before_any_product(by_passes, tmp_pa
     other = data.X.copy()
     other[150:] *= 3
     stages = []
-    model = MCPCA(RANK, random_state=0, verbose=lambda *progress: stages.append(progress[0]))
+    model = MCPCA(RANK, tol=1e-7, random_state=0, verbose=lambda *progress: stages.append(progress[0]))
     with pytest.raises(ValueError, match=ANOTHER.format(r"the rows \(context 1, context 2")):
         model.fit(Blocks(other), data.y, checkpoint=path)
     assert not any(stage.startswith("pass 2") for stage in stages)
     assert path.read_bytes() == content
-    resumed = MCPCA(RANK, random_state=0).fit(Blocks(data.X), data.y, checkpoint=path)
-    same(resumed, MCPCA(RANK, random_state=0).fit(Blocks(data.X), data.y))
+    resumed = MCPCA(RANK, tol=1e-7, random_state=0).fit(Blocks(data.X), data.y, checkpoint=path)
+    same(resumed, MCPCA(RANK, tol=1e-7, random_state=0).fit(Blocks(data.X), data.y))
 
 
 @pytest.mark.parametrize("form", ["array", "sparse", "hdf5", "memory map"])
@@ -81,11 +81,11 @@ def test_ten_thousand_rows_tripled_from_row_six_thousand_on(by_passes, tmp_path,
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            MCPCA(RANK, random_state=0, verbose=tell).fit(stored(X, "X"), y, checkpoint=path)
+            MCPCA(RANK, tol=1e-7, random_state=0, verbose=tell).fit(stored(X, "X"), y, checkpoint=path)
         with pytest.raises(
             ValueError, match=ANOTHER.format(r"the rows \(context 0, context 1, context 2 and 2 more\)")
         ):
-            MCPCA(RANK, random_state=0).fit(stored(changed, "changed"), y, checkpoint=path)
+            MCPCA(RANK, tol=1e-7, random_state=0).fit(stored(changed, "changed"), y, checkpoint=path)
 
 
 def test_rows_that_were_not_read_yet_may_change(by_passes, tmp_path):  # noqa: F811
@@ -95,8 +95,8 @@ def test_rows_that_were_not_read_yet_may_change(by_passes, tmp_path):  # noqa: F
     interrupted(data.X, data.y, path, 13)
     other = data.X.copy()
     other[350:] *= 3
-    resumed = MCPCA(RANK, random_state=0).fit(Blocks(other), data.y, checkpoint=path)
-    same(resumed, MCPCA(RANK, random_state=0).fit(Blocks(other), data.y))
+    resumed = MCPCA(RANK, tol=1e-7, random_state=0).fit(Blocks(other), data.y, checkpoint=path)
+    same(resumed, MCPCA(RANK, tol=1e-7, random_state=0).fit(Blocks(other), data.y))
 
 
 @pytest.mark.parametrize("blocks", [3, 5])
@@ -105,9 +105,9 @@ def test_the_same_rows_in_other_blocks_are_told(by_passes, tmp_path, blocks):  #
     path = tmp_path / "fit.ckpt"
     interrupted(data.X, data.y, path, 13)
     with pytest.raises(ValueError, match=ANOTHER.format("the blocks that rows come in")):
-        MCPCA(RANK, random_state=0).fit(lambda: iter(np.array_split(data.X, blocks)), data.y, checkpoint=path)
+        MCPCA(RANK, tol=1e-7, random_state=0).fit(lambda: iter(np.array_split(data.X, blocks)), data.y, checkpoint=path)
     with pytest.raises(ValueError, match=ANOTHER.format("the form of X")):
-        MCPCA(RANK, random_state=0).fit(data.X, data.y, checkpoint=path)
+        MCPCA(RANK, tol=1e-7, random_state=0).fit(data.X, data.y, checkpoint=path)
 
 
 def test_parameters_are_compared_in_full(by_passes, tmp_path):  # noqa: F811
@@ -120,7 +120,9 @@ def test_parameters_are_compared_in_full(by_passes, tmp_path):  # noqa: F811
     other[600] = 1.0001
     assert repr(other) == repr(weights)
     with pytest.raises(ValueError, match=ANOTHER.format(r"the parameters \(context_weights, max_iter\)")):
-        MCPCA(RANK, random_state=0, context_weights=other, max_iter=7).fit(Blocks(data.X), data.y, checkpoint=path)
+        MCPCA(RANK, tol=1e-7, random_state=0, context_weights=other, max_iter=7).fit(
+            Blocks(data.X), data.y, checkpoint=path
+        )
 
 
 def test_digests_tell_values_apart():
@@ -147,16 +149,18 @@ def test_a_generator_is_known_by_its_state(by_passes, tmp_path, kind):  # noqa: 
     data = problem()
     path = tmp_path / "fit.ckpt"
     options = {"solver": "lsq"}
-    expected = MCPCA(RANK, random_state=kind(7), **options).fit(Blocks(data.X), data.y)
+    expected = MCPCA(RANK, tol=1e-7, random_state=kind(7), **options).fit(Blocks(data.X), data.y)
     generator = kind(7)
     interrupted(data.X, data.y, path, 90, random_state=generator, **options)
     assert digest(generator) == digest(kind(7))  # where it was, so that the next call is the same fit
     with pytest.raises(ValueError, match=ANOTHER.format(r"the parameters \(random_state\)")):
-        MCPCA(RANK, random_state=kind(8), **options).fit(Blocks(data.X), data.y, checkpoint=path)
+        MCPCA(RANK, tol=1e-7, random_state=kind(8), **options).fit(Blocks(data.X), data.y, checkpoint=path)
     content = path.read_bytes()
-    same(MCPCA(RANK, random_state=kind(7), **options).fit(Blocks(data.X), data.y, checkpoint=path), expected)
+    same(MCPCA(RANK, tol=1e-7, random_state=kind(7), **options).fit(Blocks(data.X), data.y, checkpoint=path), expected)
     path.write_bytes(content)
-    same(MCPCA(RANK, random_state=generator, **options).fit(Blocks(data.X), data.y, checkpoint=path), expected)
+    same(
+        MCPCA(RANK, tol=1e-7, random_state=generator, **options).fit(Blocks(data.X), data.y, checkpoint=path), expected
+    )
 
 
 def test_a_second_fit_on_the_same_path_is_refused(by_passes, tmp_path):  # noqa: F811
@@ -166,12 +170,12 @@ def test_a_second_fit_on_the_same_path_is_refused(by_passes, tmp_path):  # noqa:
 
     def second():
         with pytest.raises(ValueError, match=rf"is in use by another fit \(process {os.getpid()}\); wait for it"):
-            MCPCA(RANK, random_state=0).fit(data.X, data.y, checkpoint=path)
+            MCPCA(RANK, tol=1e-7, random_state=0).fit(data.X, data.y, checkpoint=path)
         refused.append(sorted(p.name for p in tmp_path.iterdir()))
 
-    model = MCPCA(RANK, random_state=0).fit(Blocks(data.X, 40, second), data.y, checkpoint=path)
+    model = MCPCA(RANK, tol=1e-7, random_state=0).fit(Blocks(data.X, 40, second), data.y, checkpoint=path)
     assert refused == [[".fit.ckpt.lock", "fit.ckpt"]]
-    same(model, MCPCA(RANK, random_state=0).fit(Blocks(data.X), data.y))
+    same(model, MCPCA(RANK, tol=1e-7, random_state=0).fit(Blocks(data.X), data.y))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -196,7 +200,7 @@ def test_what_a_killed_fit_left_is_no_obstacle_and_goes(by_passes, tmp_path):  #
     for name in others:
         (tmp_path / name).touch()
     data = problem()
-    MCPCA(RANK, random_state=0).fit(data.X, data.y, checkpoint=path)
+    MCPCA(RANK, tol=1e-7, random_state=0).fit(data.X, data.y, checkpoint=path)
     assert sorted(p.name for p in tmp_path.iterdir()) == others
 
 
@@ -208,8 +212,8 @@ def test_a_link_to_a_checkpoint_is_followed(by_passes, tmp_path):  # noqa: F811
     interrupted(data.X, data.y, link, 40)
     assert link.is_symlink()
     with Checkpoint(path, {}), pytest.raises(ValueError, match="is in use by another fit"):
-        MCPCA(RANK, random_state=0).fit(Blocks(data.X), data.y, checkpoint=link)
-    MCPCA(RANK, random_state=0).fit(Blocks(data.X), data.y, checkpoint=link)
+        MCPCA(RANK, tol=1e-7, random_state=0).fit(Blocks(data.X), data.y, checkpoint=link)
+    MCPCA(RANK, tol=1e-7, random_state=0).fit(Blocks(data.X), data.y, checkpoint=link)
     assert [p.name for p in tmp_path.iterdir()] == ["link"]
 
 

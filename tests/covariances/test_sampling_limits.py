@@ -80,19 +80,25 @@ def test_an_undetermined_direction_has_an_error_of_one(rng):
     np.testing.assert_array_equal(found, 1)
 
 
-def test_the_goal_needs_two_products_and_then_follows_the_change(rng):
+def test_the_goal_follows_the_change_of_the_last_product_or_the_residual(rng):
     S = covariances(rng)
     values, U = leading(S, 6)
     goal = SamplingGoal(3, lambda V: V.T @ S @ V, np.trace(S, axis1=1, axis2=2), np.full(4, 200.0))
     tilted = np.linalg.qr(U + 0.02 * rng.standard_normal(U.shape))[0]
-    assert goal(values, tilted) is None
-    excess = goal(values, U)
+    far = np.full(3, np.inf)
+    assert (goal(values, tilted, far) == np.inf).all()
+    excess = goal(values, U, far)
     errors = standard_errors(
         values, 3, U.T @ S @ U, goal._traces - np.trace(U.T @ S @ U, axis1=1, axis2=2), goal._counts
     )
     # f is 1/2 after the first change, so all of it may be left
     np.testing.assert_allclose(excess, outside_span(tilted[:, :3], U[:, :3]) / errors / sampling_limits.SHARE)
-    assert goal(values, U).max() < 1e-6
+    assert goal(values, U, far).max() < 1e-6
+    # A residual bounds the error by its share of the gap to what follows.
+    sure = SamplingGoal(3, lambda V: V.T @ S @ V, np.trace(S, axis1=1, axis2=2), np.full(4, 200.0))
+    residuals = 1e-3 * values[:3]
+    expected = residuals / (values[:3] - values[-1]) / errors / sampling_limits.SHARE
+    np.testing.assert_allclose(sure(values, U, residuals), expected)
 
 
 @pytest.mark.parametrize(("k", "noise"), [(8, 0.5), (40, 1.0)])

@@ -3,8 +3,10 @@
 import io
 import json
 import os
+import re
 import stat
 import zipfile
+from contextlib import suppress
 
 import numpy as np
 import pandas as pd
@@ -105,12 +107,12 @@ def test_truncated_and_foreign_files(model, tmp_path):
         flipped = bytearray(content)
         flipped[position] ^= 0xFF
         path.write_bytes(bytes(flipped))
-        try:
+        if of_arrays[position]:
+            with pytest.raises(ValueError, match=re.escape(str(path))):
+                MCPCA.load(path)
+            continue
+        with suppress(ValueError):
             loaded = MCPCA.load(path)
-        except ValueError as error:
-            assert str(path) in str(error)
-        else:
-            assert not of_arrays[position]
             np.testing.assert_array_equal(loaded.components_, model.components_)
             np.testing.assert_array_equal(loaded.loadings_, model.loadings_)
     foreign = {"text": b"hello", "npz": _npz(a=np.ones(3)), "npy": _npy(np.ones(3)), "zip": _zip()}

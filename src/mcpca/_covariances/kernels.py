@@ -102,15 +102,15 @@ class SquareLengths:
         if isinstance(X, LowRankRows):
             return X.row_squares(self.weights)
         if scipy.sparse.issparse(X):
-            squares = X.data.astype(np.float64)
-            squares *= squares
+            # In the precision of the rows, added up in double: each square is rounded once.
+            squares = X.data * X.data
             if self.weights is not None:
-                squares *= self.weights[X.indices]
+                squares = squares * self.weights[X.indices]
             # Rows without entries are left out: for these reduceat would return the next entry and not 0.
             filled = np.diff(X.indptr) > 0
             lengths = np.zeros(X.shape[0])
             if filled.any():
-                lengths[filled] = np.add.reduceat(squares, X.indptr[:-1][filled])
+                lengths[filled] = np.add.reduceat(squares, X.indptr[:-1][filled], dtype=np.float64)
             return lengths
         weights = np.ones(X.shape[1]) if self.weights is None else self.weights
         step = max(1, _CENTRED_NUMBERS // X.shape[1])

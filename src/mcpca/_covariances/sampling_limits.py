@@ -15,10 +15,12 @@ or more. Their eigenvalues are not known; evenly spread between 0 and the last t
 ``1 / (w_j - w_e)^2`` is ``1 / (w_j (w_j - w))``. The standard error of ``u_j`` outside the span of the leading r
 directions follows: more with heavy tails, and never above 1, where nothing is known of a direction.
 
-What is left of the error of Lanczos is estimated by what the last product has changed. From product to product errors
+What is left of the error of Lanczos is at most ``|R_j| / (w_j - w)``, with the residual ``R_j``, which tells little
+where the scree is flat. It is also estimated by what the last product has changed: from product to product errors
 shrink by a factor ``f``; if ``u_j`` has moved by c out of the span of the leading r directions, c f / (1 - f) is left.
-``SamplingGoal`` is reached when that is below a tenth of the standard error, for each of the r directions but those
-with an error of 1: they turn by a radian from one set of rows to the next, so there is nothing to converge to.
+``SamplingGoal`` is reached when the smaller of the two is below a tenth of the standard error, for each of the r
+directions but those with an error of 1: they turn by a radian from one set of rows to the next, so there is nothing to
+converge to.
 """
 
 from __future__ import annotations
@@ -91,10 +93,11 @@ class SamplingGoal:
         self._before: Array | None = None
         self._largest = np.inf
 
-    def __call__(self, values: Array, U: Array) -> Array | None:
+    def __call__(self, values: Array, U: Array, residuals: Array) -> Array | None:
         """Return errors (r,) as multiples of what is allowed, NaN of what rows leave open; None if it cannot tell yet.
 
-        ``values`` (m,) and ``U`` (p, m) are the largest Ritz values and their vectors after one more product.
+        ``values`` (m,) and ``U`` (p, m) are the largest Ritz values and their vectors after one more product,
+        ``residuals`` (r,) the lengths of the first r residuals.
         """
         r = self._r
         core = self._core_of(U)
@@ -103,13 +106,19 @@ class SamplingGoal:
             self._errors = standard_errors(values, r, core, outside, self._counts)
         # Otherwise Lanczos has started again, and the errors before are as good.
         before, self._before = self._before, np.ascontiguousarray(U[:, :r])
-        if self._errors is None or before is None:
+        if self._errors is None:
             return None
-        changes = np.linalg.norm(before - self._before @ (self._before.T @ before), axis=0)
         # A direction without error, as of rank r exactly, need not be waited for once it stays.
-        multiples = changes / np.maximum(self._errors, np.finfo(np.float32).eps)
+        errors = np.maximum(self._errors, np.finfo(np.float32).eps)
+        least = max(np.finfo(float).eps * values[0], np.finfo(float).tiny)
+        bounds = residuals / np.maximum(values[:r] - values[-1], least) / errors
+        bounds[self._errors >= 1] = np.nan
+        if before is None:
+            return np.asarray(bounds / SHARE)
+        changes = np.linalg.norm(before - self._before @ (self._before.T @ before), axis=0)
+        multiples = changes / errors
         multiples[self._errors >= 1] = np.nan
         largest = float(np.nan_to_num(multiples).max(initial=0.0))
         factor = np.clip(largest / self._largest if np.isfinite(self._largest) else 0.5, _FASTEST, _SLOWEST)
         self._largest = max(largest, np.finfo(float).tiny)
-        return np.asarray(multiples * factor / (1 - factor) / SHARE)
+        return np.asarray(np.minimum(multiples * factor / (1 - factor), bounds) / SHARE)

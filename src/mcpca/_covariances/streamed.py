@@ -392,15 +392,24 @@ class StreamedCovariances:
     @blas_aside()
     def traces(self) -> Array:
         """Return ``tr S_i`` (k,): one pass, unless another one has found it on the way."""
+        if self.known.traces is None and self.contexts.sparse.all() and self._tells_traces:
+            # Squares of sparse rows are summed without centring in any case.
+            self._memory.results = self.known.with_traces(self._rough_traces())
         if self.known.traces is None:
             self._run_with_traces("traces", kernels.nothing, [])
         assert self.known.traces is not None
         return self.known.traces
 
+    @property
+    def _tells_traces(self) -> bool:
+        """Whether the first pass has found what traces follow from; with scaled features, lengths are others."""
+        return self.squares is not None and self.scale is None
+
     def _rough_traces(self) -> Array:
         """Return ``tr S_i`` (k,), without a pass where the first one tells them: less exact where means are large."""
-        if self.known.traces is not None or self.squares is None or self.scale is not None:
+        if self.known.traces is not None or not self._tells_traces:
             return self.traces()
+        assert self.squares is not None
         scatters = self.squares - self.contexts.n_samples * (self.means**2).sum(axis=1)
         if self.nuisance is not None:
             scatters = scatters - self.nuisance.squares().sum(axis=1)

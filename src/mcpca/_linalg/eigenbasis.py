@@ -60,7 +60,7 @@ def top_eigenvectors(
     r: int,
     *,
     tol: float,
-    goal: Callable[[Array, Array], Array | None] | None = None,
+    goal: Callable[[Array, Array, Array], Array | None] | None = None,
     eps: float,
     most: int,
 ) -> Eigenbasis:
@@ -78,10 +78,10 @@ def top_eigenvectors(
         Stop when the first r residuals are below ``tol`` times eigenvalue r. Also stop when eight products in a row
         have hardly improved them.
     goal : function, optional
-        It is called after each product with the largest Ritz values (m,) and their vectors (p, m), of which r + SPARE
-        are wanted and there may be fewer. It may return errors (r,) as multiples of what is allowed: stop when they are
-        at most 1 as well. NaN stands for directions that nothing determines, of which a residual of a tenth of their
-        eigenvalue is asked; None says that it cannot tell.
+        It is called after each product with the largest Ritz values (m,), their vectors (p, m), of which r + SPARE are
+        wanted and there may be fewer, and the lengths (r,) of the first r residuals. It may return errors (r,) as
+        multiples of what is allowed: stop when they are at most 1 as well. NaN stands for directions that nothing
+        determines, of which a residual of a tenth of their eigenvalue is asked; None says that it cannot tell.
     eps : float
         The precision of the products: residuals below ``8 eps`` times the first eigenvalue are small whatever ``tol``.
     most : int
@@ -115,7 +115,7 @@ def top_eigenvectors(
         sizes = np.linalg.norm(residuals, axis=0)
         excesses = sizes / max(tol * w[n_certified - 1], 8 * eps * w[0], tiny)
         if goal is not None and n_certified == r:
-            told = goal(w[: r + SPARE], V @ Y[:, : r + SPARE])
+            told = goal(w[: r + SPARE], V @ Y[:, : r + SPARE], sizes[:r])
             if told is not None:
                 told = np.where(np.isnan(told), sizes[:r] / np.maximum(_SETTLES_VALUE * w[:r], tiny), told)
                 # Residuals may show that a direction is exact where the goal is more cautious. Those beyond r are
