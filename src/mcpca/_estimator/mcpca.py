@@ -141,7 +141,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
     tol : float or None
         Tolerance of the solver (see ``decompose``) and, where the fit goes by passes over the rows, of the leading
         directions. None is 1e-7 for covariances in memory. Passes then stop where more of them would change the leading
-        directions by less than a tenth of their standard errors (``basis_error_``), and "lsq" and "ml" at 1e-4.
+        directions by less than a tenth of their standard errors (``basis_error_``), and the solver at 1e-4.
     max_iter : int
         The most second-order steps of the solver.
     verbose : None, bool or callable

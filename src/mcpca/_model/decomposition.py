@@ -47,8 +47,8 @@ from .landscape import Landscape, PowerSpace, landscape_of, power_space
 # Degrees of freedom of every context if the number of rows behind the covariances is unknown. For the place of the
 # maximum only ratios matter; the level matters for convergence, which is judged in standard errors.
 _ASSUMED_FREEDOM = 1000.0
-# Tolerances of a solver if none is given: for covariances in memory, and where its steps are passes over rows, which
-# then stop at angles far smaller than sampling error.
+# Tolerances of a solver if none is given: for covariances in memory, and for those by passes over rows, whose leading
+# directions are known to a tenth of a standard error: angles that are far smaller than that will do.
 _TOL = 1e-7
 _TOL_OF_PASSES = 1e-4
 
@@ -266,9 +266,7 @@ def decompose_checked(
         core = None
     if core is None:
         core = _leading_subspace(S_weighted, r, report)
-    # The power method needs no passes of its own, and so can be exact.
-    by_passes = core.error is not None and solver != "mspm"
-    tol = solver_tolerance(tol, _TOL_OF_PASSES if by_passes else _TOL)
+    tol = solver_tolerance(tol, _TOL if core.error is None else _TOL_OF_PASSES)
     _warn_of_uncertain_directions(core, r, tol, S.dtype)
     check_data_rank(r, core, S)
     # Weights enter once: here in the likelihood, or above in the squared error.
