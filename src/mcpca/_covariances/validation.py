@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.linalg.lapack import dpftrf, dtrttf, strttf
 
 from .._utils.arguments import check_unmasked
 from .._utils.array_api import to_host
+from .._utils.parallel import each, n_workers
 from .._utils.types import Array
 from .._utils.wording import listed
 
@@ -27,8 +27,18 @@ _FAR_FROM_ONE = 1e200
 # Numbers in a temporary of small covariances that are factored together: 2 MB, and at most a sixteenth of the stack.
 _FACTOR_CHUNK_NUMBERS = 2**18
 _FACTOR_CHUNK_SHARE = 16
-# Up to so many columns covariances are factored several in a call.
-_SMALL = 128
+# Up to so many columns a matrix is factored at once. Beyond, by blocks of a twelfth of the columns, but no narrower
+# than 48: narrower blocks need less room, and are slower.
+_UNSPLIT_COLUMNS = 128
+_NARROWEST_BLOCK = 48
+_BLOCKS = 12
+# Contexts for each worker from which on they are factored side by side: half a copy for each is then a fifth of the
+# stack at most.
+_CONTEXTS_PER_WORKER = 2.5
+# Contexts for each worker from which on each has room for a whole copy of one.
+_CONTEXTS_PER_COPY = 16
+# Operations k p^3 below which starting threads costs more than they gain.
+_WORTHWHILE_OPERATIONS = 10**8
 
 
 def check_covariances(S: Any, name: str = "S") -> Array:
@@ -146,19 +156,30 @@ def _check_definite(S: Array, scale: Array, eps: float, name: str) -> None:
     eigenvalues, which are computed for the message only.
     """
     k, p, _ = S.shape
-    # Small contexts are factored several in a call; large ones one after the other, by the threads of BLAS.
-    step = 1
-    if p <= _SMALL:
-        step = max(1, min(_FACTOR_CHUNK_NUMBERS, S.size // _FACTOR_CHUNK_SHARE) // (p * p))
+    # Side by side in threads, each with half a copy of its context: blocks are too narrow for the threads of BLAS. One
+    # after the other where contexts are so few that the copies would count. Small ones are factored several in a call.
+    available = n_workers() if k * p**3 > _WORTHWHILE_OPERATIONS else 1
+    workers = available if k >= _CONTEXTS_PER_WORKER * available else 1
+    step = max(1, min(_FACTOR_CHUNK_NUMBERS, S.size // (_FACTOR_CHUNK_SHARE * workers)) // (p * p))
+    # Without blocks each worker has a copy and its factor, which is little beside many contexts, and faster.
+    is_whole = p <= _UNSPLIT_COLUMNS or k >= _CONTEXTS_PER_COPY * workers > _CONTEXTS_PER_COPY
+    width = p if is_whole else max(_NARROWEST_BLOCK, p // _BLOCKS)
     # A covariance of zeros is positive semi-definite; any positive shift gives it a factor.
     shift = np.where(scale > 0, NEGATIVE_ULPS * eps * p * scale, 1)
-    failed = None
-    for part in (slice(i, i + step) for i in range(0, k, step)):
-        if not (_have_factors(S[part], shift[part]) if p <= _SMALL else _has_factor(S[part.start], shift[part.start])):
-            failed = part
+    failed: list[slice] = []
+
+    # Failures are noted and not raised, so that the message can be made here and names a context, not a slice.
+    def attempt(part: slice) -> None:
+        try:
+            _factor(S[part], shift[part], width)
+        except np.linalg.LinAlgError:
+            failed.append(part)
+
+    for _ in each(attempt, [slice(i, i + step) for i in range(0, k, step)], workers):
+        if failed:
             break
-    if failed is not None:
-        part = failed
+    if failed:
+        part = min(failed, key=lambda part: part.start)
         # Relative to its size, since contexts of one slice may differ by orders of magnitude.
         smallest = np.linalg.eigvalsh(S[part].astype(np.float64))[:, 0]
         worst = int(np.argmin(smallest / np.maximum(scale[part], np.finfo(float).tiny)))
@@ -170,34 +191,26 @@ def _check_definite(S: Array, scale: Array, eps: float, name: str) -> None:
         )
 
 
-def _have_factors(S: Array, shift: Array) -> bool:
-    """Whether all ``S_i + shift_i I`` (k', p, p) have Cholesky factors; memory twice that of S."""
-    shifted = S.astype(np.float64)
-    diagonal = np.arange(S.shape[1])
-    shifted[:, diagonal, diagonal] += shift[:, None]
-    try:
-        np.linalg.cholesky(shifted)
-    except np.linalg.LinAlgError:
-        return False
-    return True
+def _factor(S: Array, shift: Array, width: int) -> None:
+    """Factor ``S_i + shift_i I`` by Cholesky, only to see whether that exists; raise ``LinAlgError`` if not.
 
-
-def _has_factor(S: Array, shift: float) -> bool:
-    """Whether ``S + shift I`` (p, p) has a Cholesky factor; memory half that of S, where it is float64."""
-    # LAPACK's rectangular full packed format holds the lower half, without gaps, as two triangles side by side that
-    # products of matrices can work on. S is symmetric: its transpose is the column order that LAPACK has.
-    copy = strttf if S.dtype == np.float32 else dtrttf
-    packed = copy(S.T, transr="N", uplo="L")[0].astype(np.float64, copy=False)
-    packed[_diagonal_of_packed(len(S))] += shift
-    return bool(dpftrf(len(S), packed, transr="N", uplo="L", overwrite_a=1)[1] == 0)
-
-
-def _diagonal_of_packed(p: int) -> Array:
-    """Return where the diagonal (p,) of a matrix is in its rectangular full packed format (N, L)."""
-    # An array of (p + 1, p / 2), or (p, (p + 1) / 2) for odd p, by columns. The first half of the diagonal goes down
-    # from row 1, or row 0, of its first column; the second, of the triangle that is turned over, from row 0.
-    odd = p % 2
-    rows, first = p + 1 - odd, (p + odd) // 2
-    up = np.arange(first)
-    down = np.arange(p - first)
-    return np.concatenate([up * rows + up + (1 - odd), (down + odd) * rows + down])
+    Column block by column block (left-looking), of which only what lies below the diagonal is kept: with narrow blocks
+    half the room of S.
+    """
+    # S (k', p, p), panel (k', p - j, w), each element of below (k', p - j, w): all contexts of a slice side by side.
+    p = S.shape[1]
+    below: list[Array] = []  # for each block so far, the rows of the factor from row j on
+    for j in range(0, p, width):
+        panel = S[:, j:, j : j + width].astype(np.float64)
+        n_columns = panel.shape[2]
+        diagonal = np.arange(n_columns)
+        panel[:, diagonal, diagonal] += shift[:, None]
+        # What earlier columns explain of this panel: L[j:, :j] L[j:j+w, :j]^T.
+        for rows in below:
+            panel -= rows @ rows[:, :n_columns].transpose(0, 2, 1)
+        # Raises LinAlgError unless every diagonal block is positive definite, which is what the caller wants to know.
+        head = np.linalg.cholesky(panel[:, :n_columns])
+        if j + width < p:
+            below = [rows[:, n_columns:] for rows in below]
+            # L21 = P21 L11^-T, by an inverse of w x w: NumPy has no triangular solve.
+            below.append(panel[:, n_columns:] @ np.linalg.inv(head).transpose(0, 2, 1))
