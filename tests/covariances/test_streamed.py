@@ -142,7 +142,7 @@ def test_same_model_with_and_without_covariances(monkeypatch, p, k, r, noise):
     always_by_passes(monkeypatch)
     shuffled = np.random.default_rng(0).permutation(len(data.y))
     passing = MCPCA(r, random_state=0, tol=1e-7).fit(scipy.sparse.csr_array(data.X[shuffled]), data.y[shuffled])
-    assert passing.n_passes_ > 3
+    assert passing.n_passes_ >= 3
     assert passing.basis_error_ is None
     assert passing.basis_residual_ < 1e-7
     np.testing.assert_allclose(passing.components_, explicit.components_, atol=1e-6)
@@ -160,9 +160,9 @@ def test_same_model_with_and_without_covariances(monkeypatch, p, k, r, noise):
         {"solver": "ml", "noise": "diagonal", "tol": 1e-9},
         {"solver": "ml", "noise": "scaled", "tol": 1e-9},
         {"solver": "ml", "noise": None, "tol": 1e-9},
-        {"orthogonal": True},
-        {"orthogonal": True, "solver": "ml"},
-        {"context_weights": [1.0, 2.0, 3.0, 1.0, 2.0, 3.0]},
+        {"orthogonal": True, "tol": 1e-7},
+        {"orthogonal": True, "solver": "ml", "tol": 1e-7},
+        {"context_weights": [1.0, 2.0, 3.0, 1.0, 2.0, 3.0], "tol": 1e-7},
     ],
     ids=str,
 )
@@ -183,7 +183,7 @@ def test_one_context_is_pca_by_passes_too(rng, monkeypatch):
 
     X = rng.standard_normal((80, 30)) @ np.diag(np.linspace(3, 0.1, 30)) + 5
     always_by_passes(monkeypatch)
-    model = MCPCA(4).fit(X)
+    model = MCPCA(4, tol=1e-7).fit(X)
     pca = PCA(4).fit(X)
     np.testing.assert_allclose(np.abs(np.sum(model.components_ * pca.components_.T, axis=0)), 1, atol=1e-9)
     np.testing.assert_allclose(model.loadings_[0], pca.explained_variance_, rtol=1e-9)
@@ -375,7 +375,7 @@ def test_thousands_of_contexts(monkeypatch):
     data = make_contexts(2000, 50, 5, n_samples=12, noise=0.1, density=0.5, random_state=0)
     explicit = MCPCA(5, random_state=0).fit(data.X, data.y)
     always_by_passes(monkeypatch)
-    passing = MCPCA(5, random_state=0).fit(data.X, data.y)
+    passing = MCPCA(5, random_state=0, tol=1e-7).fit(data.X, data.y)
     np.testing.assert_allclose(passing.components_, explicit.components_, atol=1e-6)
     np.testing.assert_allclose(passing.loadings_, explicit.loadings_, atol=1e-6 * explicit.loadings_.max())
 
