@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from .._data.contexts import Contexts
+from .._data.held_rows import memory_limit
 from .._data.row_marks import marks_of
 from .._utils.types import Array
 from .device_rows import is_sparse_there
-from .row_groups import memory_limit
 
 _DIGEST_BYTES = 16  # 128 bits: no two values agree by chance
 

@@ -19,13 +19,13 @@ import numpy as np
 from .._data import context_sums
 from .._data.context_sums import Sum
 from .._data.contexts import Contexts
+from .._data.held_rows import memory_limit
 from .._data.projection import offset_scores
 from .._utils.types import Array
 from .gram import Gram, GramInParts
 from .kernels import SquareLengths, with_row_squares
 from .pass_results import PassResults
 from .passes import Passes, engine_of, run_pass, run_pass_on_workers
-from .row_groups import memory_limit
 
 # Random directions in a pass that estimates norms. Each costs half as much as a column of V, whose image is multiplied
 # once more. With fewer, the estimates are worse and so are their standard errors, which come from the spread over them.

@@ -51,7 +51,7 @@ from .checkpoint import Checkpoint, PassUnderWay
 from .read_ahead import steady_threads
 from .row_groups import Group, Groups, Piece, all_rows, one_context, whole_contexts
 
-_TOL = 1e-7  # of a basis, for passes outside a fit; the default of ``MCPCA``
+TOL = 1e-7  # of a basis, for passes outside a fit, and where rows cannot tell what would do
 # Rows read at a time, 64 MB, when the row of a NaN has to be named. The fit has failed by then, so only memory counts.
 _EXPLAIN_BYTES = 2**26
 
@@ -101,7 +101,7 @@ class Passes:
     @classmethod
     def silent(cls) -> Passes:
         """Return passes that report no progress and keep no checkpoint."""
-        return cls(silent, Checkpoint(None, {}), _TOL)
+        return cls(silent, Checkpoint(None, {}), TOL)
 
 
 def run_pass(

@@ -18,11 +18,10 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-from sklearn import get_config
 
 from .._data.blocks import Room
 from .._data.contexts import Contexts
-from .._data.held_rows import held
+from .._data.held_rows import held, memory_limit
 from .._data.labels import as_numbers
 from .._data.preprocessed import is_file
 from .._data.sources import CSRDiskSource, DenseDiskSource, Source, as_source
@@ -67,11 +66,6 @@ class _Segment(NamedTuple):
     context: int
     start: int
     stop: int
-
-
-def memory_limit() -> int:
-    """Return how many bytes of rows may be gathered at a time: scikit-learn's ``working_memory``."""
-    return int(float(get_config()["working_memory"]) * 2**20)
 
 
 def loaded_if_small(contexts: Contexts, report: Report) -> Contexts:

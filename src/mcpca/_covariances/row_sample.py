@@ -13,11 +13,11 @@ import numpy as np
 
 from .._data.blocks import has_finite_sum, stored
 from .._data.contexts import Contexts
+from .._data.held_rows import memory_limit
 from .._data.labels import rows_by_context
 from .._data.preprocessed import reads_single_rows
 from .._data.sources import Source, as_source
 from .._utils.types import Array
-from .row_groups import memory_limit
 
 # Consecutive rows in each run of a sample. Longer runs are faster to read; shorter ones spread the sample more evenly
 # over a file that is sorted, and so over its contexts.

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._data.contexts import Contexts
+from .._data.held_rows import memory_limit
 from .._linalg import eigenbasis
 from .._utils.parallel import blas_aside
 from .._utils.types import Array
@@ -32,16 +33,13 @@ from .gram_passes import block_for, learned, multiply, multiply_and_sum_rows
 from .interface import Basis, Covariances
 from .nuisance import Downdate, NuisanceFactors, degrees_of_freedom, nuisance_factors
 from .pass_results import PassMemory, PassResults
-from .passes import Kernel, Passes, run_pass
-from .row_groups import memory_limit
+from .passes import TOL, Kernel, Passes, run_pass
 from .row_sample import sample_of
 from .sampling_limits import SHARE, SamplingGoal
 
 # Bound on the products, and so on the passes, for one basis. If the scree drops at the rank, two to ten suffice; if it
 # is flat there, no answer exists to converge to, and Lanczos usually stops by itself when products no longer help.
 _MOST_PRODUCTS = 40
-# Tolerance of a basis if none is given and its rows cannot tell what would do: that of a fit in memory.
-_TOL = 1e-7
 # Share of the rows on disk that the first look reads. A larger sample costs more of a pass; a smaller one gives
 # directions that are further from the answer, so that more passes follow.
 _SAMPLE_SHARE = 1 / 16
@@ -251,7 +249,7 @@ class StreamedCovariances:
             start,
             q,
             r,
-            tol=_TOL if tol is None else tol,
+            tol=TOL if tol is None else tol,
             goal=self._goal(r) if tol is None else None,
             eps=eps,
             most=_MOST_PRODUCTS,
@@ -410,10 +408,15 @@ class StreamedCovariances:
         if self.known.traces is not None or not self._tells_traces:
             return self.traces()
         assert self.squares is not None
-        scatters = self.squares - self.contexts.n_samples * (self.means**2).sum(axis=1)
+        return self._traces_of(self.squares, self.contexts.n_samples)
+
+    def _traces_of(self, squares: Array, uncentred: Array) -> Array:
+        """Return ``tr S_i`` (k,) from sums of squared lengths; those of ``uncentred`` (k,) rows are about 0."""
+        weights = np.ones(self.n_features) if self.scale is None else self.scale**2
+        about_zero = uncentred * (self.means**2 @ weights)
         if self.nuisance is not None:
-            scatters = scatters - self.nuisance.squares().sum(axis=1)
-        return np.asarray(np.maximum(scatters, 0) * self._factors)
+            about_zero = about_zero + self.nuisance.squares() @ weights
+        return np.asarray(np.maximum(squares - about_zero, 0) * self._factors)
 
     def _run_with_traces(self, stage: str, kernel: Kernel, totals: list[Array]) -> None:
         """Run a pass that also finds the traces, if they are not known.
@@ -427,11 +430,8 @@ class StreamedCovariances:
         squares = np.zeros((self.n_contexts, 1))
         both = partial(kernels.with_row_squares, kernel, lengths, len(totals))
         run_pass(self.contexts, self.passes, stage, both, [*totals, squares])
-        weights = np.ones(self.n_features) if self.scale is None else self.scale**2
-        about_zero = np.where(self.contexts.sparse, self.contexts.n_samples, 0) * (self.means**2 @ weights)
-        if self.nuisance is not None:
-            about_zero = about_zero + self.nuisance.squares() @ weights
-        self._memory.results = self.known.with_traces(np.maximum(squares[:, 0] - about_zero, 0) * self._factors)
+        uncentred = np.where(self.contexts.sparse, self.contexts.n_samples, 0)
+        self._memory.results = self.known.with_traces(self._traces_of(squares[:, 0], uncentred))
 
     def squared_norms(self) -> Array:
         """Return estimates of ``||S_i||_F^2`` (k,) from the passes for the basis; see ``norm_errors``."""

@@ -202,10 +202,16 @@ def as_canonical(block: Any, known: bool = False) -> Any:
 
 
 def in_asked_order(pieces: list[Any], order: Array) -> Any:
-    """Stack CSR pieces, whose rows are in the order of the file, and return the rows in the order asked for.
+    """Stack pieces, CSR or dense, whose rows are in the order of the file; return the rows in the order asked for.
 
     ``order`` (n,) is the argsort of the row numbers asked for. Empties ``pieces``. Memory: twice the result.
     """
+    if isinstance(pieces[0], np.ndarray):
+        stacked = np.concatenate(pieces)
+        pieces.clear()
+        out = np.empty_like(stacked)
+        out[order] = stacked
+        return out
     block = pieces[0] if len(pieces) == 1 else scipy.sparse.csr_array(scipy.sparse.vstack(pieces, format="csr"))
     pieces.clear()
     if np.array_equal(order, np.arange(len(order))):

@@ -61,11 +61,7 @@ class DaskReader:
             empty = scipy.sparse.csr_array if self.sparse else np.empty
             return empty((0, self.shape[1]), dtype=self.dtype)
         pieces = graph.compute(graph.call(gathered, leaves))
-        if self.sparse:
-            return in_asked_order(pieces, order)
-        out = np.empty((len(numbers), self.shape[1]), dtype=self.dtype)
-        out[order] = np.concatenate(pieces)
-        return out
+        return in_asked_order(list(pieces), order)
 
     def scan(self, max_bytes: int) -> Iterator[tuple[int, RowBlock]]:
         """Yield (number of the first row, block): blocks as they are, split if larger than ``max_bytes``."""

@@ -19,8 +19,8 @@ from .row_steps import row_totals
 from .sources import as_source
 
 
-def holding_limit() -> int:
-    """Return how many bytes of prepared rows may be held: scikit-learn's ``working_memory``."""
+def memory_limit() -> int:
+    """Return how many bytes of rows may be held, or gathered at a time: scikit-learn's ``working_memory``."""
     return int(float(get_config()["working_memory"]) * 2**20)
 
 

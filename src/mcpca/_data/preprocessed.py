@@ -24,7 +24,7 @@ from .contexts import Contexts
 from .disk import CSCDiskSource, CSRDiskSource, DenseDiskSource
 from .doubtful_counts import warn_of_empty, warn_unless_counts
 from .fitted_preprocess import FittedPreprocess, keeps_sparse
-from .held_rows import RowsRead, TotalledSource, held, holding_limit
+from .held_rows import RowsRead, TotalledSource, held, memory_limit
 from .low_rank_rows import LowRankRows, stacked
 from .pearson import CountSums, PearsonResiduals
 from .preprocess import LOG1P, PEARSON, Preprocess, as_preprocess, function_name
@@ -83,11 +83,7 @@ class PreprocessedSource:
         pieces = list(self._parts(numbers[order]))
         if self.low_rank:
             return stacked(pieces)[np.argsort(order, kind="stable")]
-        if self.sparse:
-            return in_asked_order(pieces, order)
-        out = np.empty((len(numbers), self.shape[1]), dtype=self.dtype)
-        out[order] = np.concatenate(pieces)
-        return out
+        return in_asked_order(pieces, order)
 
     def scan(self, max_bytes: int) -> Iterator[tuple[int, RowBlock]]:
         """Yield (number of the first row, block); ``max_bytes`` bounds what is read, with all features."""
@@ -157,7 +153,7 @@ def preprocessed(
         engine = None
         wrapped: dict[int, Any] = {}  # contexts of a labelled matrix share one source
         hold = hold and 2 * fitted.n_features_out <= fitted.n_features_in
-        room = holding_limit()
+        room = memory_limit()
         for source, numbers, where in zip(contexts.sources, factors, _wheres(contexts), strict=True):
             if id(source) not in wrapped:
                 made = PreprocessedSource(source, fitted, where, numbers)
