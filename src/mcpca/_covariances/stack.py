@@ -235,24 +235,6 @@ def variances_along(S: Array, A: Array, memory: ArrayMemory = HOST) -> Array:
     return h
 
 
-def pulls(S: Array, V: Array) -> tuple[Array, Array]:
-    """Return ``d_ij = v_j^T S_i v_j`` (k, m) and ``sum_i d_ij S_i v_j`` (p, m), in float64, for NumPy's S.
-
-    The same as ``variances_along``, and ``combine`` with these variances as weights, but the images ``S_i v_j`` are
-    computed only once. Cost O(k p^2 m), memory O(p m) beside the result.
-    """
-    p, m = V.shape
-    d = np.empty((len(S), m))
-    # Y is held transposed, as the images are, so that every chunk adds to it without a strided write.
-    Y = np.zeros((m, p))
-    for part in context_chunks(S):
-        SV = images(S[part], V)
-        d[part] = HOST.dots(SV, V)
-        # d of this chunk is complete here: the weights of a context depend on that context alone.
-        Y += _weighted_sums(SV, d[part].T, np)
-    return d, np.ascontiguousarray(Y.T)
-
-
 def _weighted_sums(SA: Any, weights: Any, xp: Any) -> Any:
     """Return ``sum_i w_ji a_j^T S_i`` (m, p) from the images (m, k, p) and weights (m, k)."""
     # A batch of m products (1, k) by (k, p): no array of weighted images, which would be as large as SA.

@@ -16,10 +16,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._covariances.stack import pulls
 from .._linalg.diagonalise import solve_pairs
 from .._utils.types import Array
-from .climbing import combine_images, unit, weigh_images
+from .climbing import combine_images, pull_images, unit, weigh_images
 
 # About ten Gauss-Newton steps are the rule. Many more mean that the equations have no solution near the start.
 _MOST_STEPS = 100
@@ -79,7 +78,7 @@ def refine(T: Array, U: Array, W: Array, inner: Array | None = None) -> Joint | 
         # The v_j are the columns of V, (q, r), or (r, r) in the basis U. d is (e, r), and column j of Y is sum_i d_ij
         # T_i v_j: entries off the diagonal of V^T Y are what has to vanish.
         V = U @ W.T if inner is None else W.T
-        d, Y = pulls(T if inner is None else inner, V)
+        d, Y = _pulls(T if inner is None else inner, V)
         K = d.T @ d
         size = np.diag(K).copy()
         # No slice has variance along v_j: there is nothing to scale the row by.
@@ -100,10 +99,17 @@ def refine(T: Array, U: Array, W: Array, inner: Array | None = None) -> Joint | 
             # At the final W, and in all q coordinates: v_j is in the span of U, but a_j = sum_i d_ij T_i v_j may lean
             # out.
             directions = U @ W.T
-            weights, Y = pulls(T, directions)
+            weights, Y = _pulls(T, directions)
             return Joint(Y / np.linalg.norm(Y, axis=0), directions, weights, step)
         previous_length = length
     return None
+
+
+def _pulls(T: Array, V: Array) -> tuple[Array, Array]:
+    """Return ``d_ij = v_j^T T_i v_j`` (e, m) and ``sum_i d_ij T_i v_j`` (q, m). Cost O(e q^2 m), memory O(q m)."""
+    v = np.ascontiguousarray(V.T)
+    d, y = pull_images(T, v, v)
+    return d.T, y.T
 
 
 def at_maxima(T: Array, P: Array, joint: Joint, dtype: Any) -> bool:
