@@ -141,6 +141,21 @@ def test_tables_add_up(counts, labels, monkeypatch, bins, waiting):
         np.testing.assert_array_equal(squares[i], (counts[codes == i] ** 2).sum(axis=0))
 
 
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array, lambda X: sp.csr_array(X.astype(np.float32))])
+def test_threads_count_the_same(counts, labels, monkeypatch, workers, form):
+    """A block in parts, with and without groups: against a count of every value."""
+    monkeypatch.setattr(count_tables, "_ROWS_PER_PIECE", 16)
+    monkeypatch.setattr(count_tables, "n_workers", lambda: workers)
+    codes = np.searchsorted(["a", "b", "c"], labels)
+    for groups, n_groups in ((codes, 3), (None, 1)):
+        table = table_of([NumberedRows(0, form(counts), groups)], (n_groups, P), "X")
+        found = dict(zip(table.keys.tolist(), table.times.tolist(), strict=True))
+        cells = (0 if groups is None else codes[:, None] * P) + np.broadcast_to(np.arange(P), counts.shape)
+        pairs = cells[counts > 0] * 2**32 + counts[counts > 0].astype(np.int64)
+        assert found == dict(zip(*(a.tolist() for a in np.unique(pairs, return_counts=True)), strict=True))
+
+
 def test_a_mixture_of_whole_and_other_numbers(counts):
     """What was counted before the first fraction is not lost."""
     X = counts.copy()

@@ -12,13 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
 
+from .._utils.parallel import each, n_workers
 from .._utils.types import Array
 from .blocks import check_block
+from .context_sums import consecutive
 
 # Pairs of feature and count in a table, at most (256 MB, and twice that while two of them are added).
 MOST_PAIRS = 2**24
@@ -30,6 +34,8 @@ _BINS = 2**21
 _MOST_BINS = 256
 # Pairs that wait, at least, before they are sorted into the table.
 _WAITING = 2**20
+# Rows for a thread, at least: fewer are counted faster than a thread is started.
+_ROWS_PER_PIECE = 256
 
 
 class NumberedRows(NamedTuple):
@@ -85,33 +91,57 @@ class CountTable:
 def table_of(blocks: Iterable[NumberedRows], shape: tuple[int, int], where: str) -> CountTable:
     """Return the table of blocks of rows. Raises if a value is negative or not finite.
 
-    Cost O(nnz), and O(m log m) for the m entries above some tens of counts; memory 16 MB, 16 bytes a pair and about
-    twice a block.
+    Cost O(nnz), in threads, and O(m log m) for the m entries above some tens of counts; memory 16 MB and half that for
+    each thread, 16 bytes a pair and about twice a block.
     """
-    n_bins = min(_MOST_BINS, _BINS // (shape[0] * shape[1]))
+    n_cells = shape[0] * shape[1]
     # Small counts are added up here, cell by cell, and become pairs at the end.
-    bins = np.zeros(shape[0] * shape[1] * n_bins, dtype=np.int64)
+    bins = np.zeros((n_cells, min(_MOST_BINS, _BINS // n_cells)), dtype=np.int64)
     table = CountTable(shape, *_no_pairs())
     waiting: list[CountTable] = []
     for rows in blocks:
-        cells, values = _entries(rows, shape, where)
-        if not _are_counts(values):
-            table, waiting = merged([table, *waiting, _sums_only(cells, values, shape)]), []
-        elif table.keys is None:
-            table = merged([table, _sums_only(cells, values, shape)])
-        else:
-            counts = values.astype(np.int64, copy=False)
-            if n_bins > 1:
-                small = counts < n_bins
-                bins += np.bincount(cells[small] * n_bins + counts[small], minlength=len(bins))
-                cells, counts = cells[~small], counts[~small]
-            waiting.append(CountTable(shape, *np.unique(cells * _COUNTS + counts, return_counts=True)))
-            # Not after every block, since each time all pairs are sorted again.
-            if sum(_n_pairs(some) for some in waiting) > max(_n_pairs(table), _WAITING):
-                table, waiting = merged([table, *waiting]), []
-    filled = np.flatnonzero(bins)
-    keys = filled // max(n_bins, 1) * _COUNTS + filled % max(n_bins, 1)
-    return merged([table, *waiting, CountTable(shape, keys, bins[filled])])
+        pieces = _pieces(rows)
+        for small, others in each(partial(_counted, shape, bins.shape[1], where), pieces, len(pieces)):
+            if small is not None:
+                bins += small
+            waiting.append(others)
+        # Not after every block, since each time all pairs are sorted again; but tables of sums are large.
+        n_pairs = sum(_n_pairs(some) for some in waiting)
+        if n_pairs > max(_n_pairs(table), _WAITING) or any(some.keys is None for some in waiting):
+            table, waiting = merged([table, *waiting]), []
+    cells, counts = np.nonzero(bins)
+    return merged([table, *waiting, CountTable(shape, cells * _COUNTS + counts, bins[cells, counts])])
+
+
+def _pieces(rows: NumberedRows) -> list[NumberedRows]:
+    """Return a block in parts for the threads. Counts add up exactly, so parts may depend on the number of threads."""
+    first, block, groups = rows
+    n = block.shape[0]
+    n_pieces = max(1, min(n_workers(), n // _ROWS_PER_PIECE))
+    ends = [n * i // n_pieces for i in range(n_pieces + 1)]
+    return [
+        NumberedRows(first + a, consecutive(block, a, b), None if groups is None else groups[a:b])
+        for a, b in pairwise(ends)
+    ]
+
+
+def _counted(shape: tuple[int, int], n_bins: int, where: str, rows: NumberedRows) -> tuple[Array | None, CountTable]:
+    """Return how often counts below ``n_bins`` occur (cells, n_bins), None if not counted, and the table of others."""
+    cells, values = _entries(rows, shape, where)
+    if not _are_counts(values):
+        return None, _sums_only(cells, values, shape)
+    small = values < n_bins if n_bins > 1 else np.zeros(len(values), dtype=bool)
+    others = CountTable(shape, *_no_pairs())
+    if not small.all():
+        keys = cells[~small].astype(np.int64) * _COUNTS + values[~small].astype(np.int64)
+        others = CountTable(shape, *np.unique(keys, return_counts=True))
+        cells, values = cells[small], values[small]
+    if n_bins < 2:
+        return None, others
+    # Entries at the same place add up. Unlike ``np.bincount`` this leaves Python's lock to other threads.
+    ones = np.ones(len(cells), dtype=np.int32)
+    places = cells, values.astype(cells.dtype)
+    return scipy.sparse.coo_array((ones, places), shape=(shape[0] * shape[1], n_bins)).toarray(), others
 
 
 def merged(tables: list[CountTable]) -> CountTable:
@@ -142,13 +172,13 @@ def clipped_sums(blocks: Iterable[NumberedRows], bounds: Array, where: str) -> t
 
 
 def _entries(numbered: NumberedRows, shape: tuple[int, ...], where: str) -> tuple[Array, Array]:
-    """Return the cells (int64) and values of the entries of a block that are not 0."""
+    """Return the cells and values of the entries of a block that are not 0."""
     first, block, groups = numbered
     check_block(block, first, where)
     if scipy.sparse.issparse(block):
         values = block.data
         rows = np.repeat(np.arange(block.shape[0]), np.diff(block.indptr)) if groups is not None else None
-        columns = block.indices.astype(np.int64)
+        columns = block.indices
     else:
         rows, columns = np.nonzero(block)
         values = block[rows, columns]
