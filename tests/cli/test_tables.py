@@ -374,7 +374,6 @@ WRONG = {
         "Group,a\nx,1\ny,2\n",
         r"no column \(--context\) 'group'; did you mean 'Group'\? it has 'Group', 'a'",
     ),
-    "line ends": ("group,a\nx,1,\ny,2,\nx,3,\n", "a delimiter at the end of its lines but not of the header"),
     "thousands": ('group;a\nx;"1,234"\ny;2\n', r"commas between thousands \('1,234' in column 'a'\)"),
     "runs of spaces": ("group  a  b\nx  1  2\ny 1  3\n", "separated by runs of spaces"),
 }
@@ -444,7 +443,7 @@ def make_wrong(tmp_path):
         "half.h5ad": "is a truncated or damaged h5ad file",
         "a.h5ad": r"has no column of obs \(--context\) 'group'; it has 'type'",
         "other.h5": "is not an AnnData: it lacks obs and var; it has 'x'",
-        "book.xlsx": "is an Excel workbook; save the sheet as CSV",
+        "book.xlsx": "is a truncated or damaged workbook",
         "some.zip": "is a zip file without NumPy arrays",
         "empty.csv": r"is empty \(0 bytes\)",
         "packed.npy": "holds npy packed by gzip; unpack it first",

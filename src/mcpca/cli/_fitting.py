@@ -201,6 +201,8 @@ def fit_files(options: FitOptions, console: Console, checkpoint: Path | None = N
 
 def print_about(data: TableData, console: Console) -> None:
     """Print what was left out of the data, and what is odd about them."""
+    for text in data.says:
+        console.note(text)
     for text in data.notes:
         console.note(f"left out: {text}")
     for text in data.oddities:

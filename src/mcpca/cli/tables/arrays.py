@@ -43,6 +43,8 @@ def read_npy_part(path: Path, reading: Reading, wanted: Sequence[str] | None) ->
         raise UnusableFileError(
             path, f"it has shape {X.shape} and type {X.dtype}; rows are a 2-D array of real numbers."
         )
+    if reading.transpose:
+        X = X.T
     _check_unnamed_columns(X.shape[1], reading, wanted, str(path))
     for option, value in (
         ("--index", reading.index),
@@ -171,6 +173,9 @@ class Npz:
             return self._read_contexts(reading, wanted)
         # Contexts are 1-D arrays beside the matrix, or a file of their own; the matrix has no column for them.
         X: Any = self._sparse_matrix(shape) if self.is_sparse else self.load(str(self.matrix_name()))
+        if reading.transpose:
+            shape = shape[1], shape[0]
+            X = scipy.sparse.csr_array(X.T) if self.is_sparse else X.T
         columns = [] if reading.labels is not None else list(reading.context)
         vectors = self.vectors(shape[0])
         column_positions(vectors, columns, self.where, f"1-D array of length {shape[0]:,} (--context)")
@@ -191,7 +196,7 @@ class Npz:
             shapes = listed([f"{name} {info.shape}" for name, info in self.arrays.items()])
             raise UnusableFileError(self.where, f"has no 2-D array of numbers, only {shapes}; save rows as X (n, p).")
         # From the headers, before any array is read.
-        widths = {self.arrays[name].shape[1] for name in names}
+        widths = {self.arrays[name].shape[0 if reading.transpose else 1] for name in names}
         if len(widths) > 1:
             raise UnusableFileError(
                 self.where, f"has 2-D arrays of different widths {sorted(widths)[:5]}, which cannot be contexts."
@@ -207,7 +212,7 @@ class Npz:
                     f"has one array per context ({quoted_names(names)}), which takes no {option}; or name the one "
                     "matrix X.",
                 )
-        blocks = [self.load(name) for name in names]
+        blocks = [self.load(name).T if reading.transpose else self.load(name) for name in names]
         # Labels in the order of the blocks, one context for each array.
         labels = stacked([same_label(name, len(block)) for name, block in zip(names, blocks, strict=True)])
         n = sum(map(len, blocks))

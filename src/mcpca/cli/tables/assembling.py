@@ -68,6 +68,7 @@ def assembled(
         notes=notes,
         dropped=dropped,
         oddities=oddities,
+        says=list(dict.fromkeys(text for part in parts for text in part.says)),
         annotations=_annotations(parts, is_kept, reading),
     )
 

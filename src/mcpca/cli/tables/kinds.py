@@ -38,9 +38,9 @@ _ZARR_FILES = (".zgroup", "zarr.json", ".zattrs", ".zmetadata")  # of versions 2
 
 
 class FileKind(NamedTuple):
-    """Format of a file, one of "text", "Parquet", "Excel", "h5ad", "zarr", "npy", "npz", "moments", "model" and "folder".
+    """Format of a file; ``compression`` is "gzip" or None.
 
-    ``compression`` is "gzip" or None.
+    One of "text", "Parquet", "Excel", "h5ad", "zarr", "npy", "npz", "moments", "model" and "folder".
     """
 
     format: str
@@ -143,6 +143,10 @@ def _format_in_zip(path: Path) -> str:
         raise UnusableFileError(path, f"is a truncated or damaged zip file ({error}); copy it again.") from error
     if names and all(name.endswith(".npy") for name in names):
         return "npz"
+    if any(name == "xl/workbook.bin" for name in names):
+        raise UnusableFileError(path, "is a binary workbook (.xlsb); save it as .xlsx or CSV.")
     if any(name.startswith("xl/") for name in names):
         return "Excel"
+    if "content.xml" in names:
+        raise UnusableFileError(path, "is an OpenDocument file (.ods, say); save the sheet as .xlsx or CSV.")
     raise UnusableFileError(path, "is a zip file without NumPy arrays; unpack it first (unzip).")

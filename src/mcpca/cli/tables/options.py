@@ -30,7 +30,7 @@ _OPTIONS = {
     "mask_var": ("--mask-var", _ANNDATA, "AnnData (.h5ad, .zarr); choose columns with --features"),
     "header": ("--no-header", _CELLS, "text and workbooks"),
     "delimiter": ("--delimiter", frozenset({"text"}), "text"),
-    "decimal": ("--decimal", frozenset({"text"}), "text"),
+    "decimal": ("--decimal", _CELLS, "text and workbooks"),
     "encoding": ("--encoding", frozenset({"text"}), "text"),
     "comment": ("--comment", frozenset({"text"}), "text"),
     "sheet": ("--sheet", frozenset({"Excel"}), "workbooks (.xlsx)"),

@@ -21,6 +21,7 @@ class ParquetTable:
     """A Parquet file; ``columns``, ``text``, ``index`` and ``read`` as in ``DelimitedTable``."""
 
     format = "Parquet"
+    left_out: tuple[str, ...] = ()
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -71,6 +72,10 @@ class ParquetTable:
             raise KeyboardInterrupt from None
         except (OSError, pa.ArrowException) as error:
             raise self._damaged(error) from error
+
+    def place(self, row: int, column: str) -> str:
+        """Return where a value is in the file, in words; ``row`` is counted from 0."""
+        return f"row {row + 1:,}, column {short(column)!r}"
 
     def _damaged(self, error: Exception) -> UnusableFileError:
         return UnusableFileError(

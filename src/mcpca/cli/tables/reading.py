@@ -25,15 +25,17 @@ from .assembling import assembled, n_features_of, stem_of
 from .data import Budget, FilePart, Reading, TableData
 from .duplicates import check_duplicates
 from .kinds import FileKind, file_kind
-from .label_files import labels_from
+from .label_files import RowLabels, labels_from
 from .labels import Labels, crossed_labels, natural, same_label, stacked
 from .options import check_for_model, check_options, check_without_contexts
+from .spoiled_names import spoiled_names
 from .tabular import open_table, read_table
+from .transposed import read_transposed
 
 __all__ = ["doubtful_names", "load_moments", "no_context_error", "read_data", "stem_of"]
 
 # Of files that are taken from a folder; files that are named themselves may have any ending.
-_ENDINGS = (".csv", ".tsv", ".tab", ".parquet", ".pq", ".npy", ".h5ad", ".zarr", ".npz")
+_ENDINGS = (".csv", ".tsv", ".tab", ".parquet", ".pq", ".xlsx", ".xlsm", ".npy", ".h5ad", ".zarr", ".npz")
 _NEARLY_DONE = 0.99  # the most that is reported within a file: 100% is reported when it has been read
 
 
@@ -50,8 +52,8 @@ def read_data(
     Parameters
     ----------
     paths : sequence of Path
-        Delimited text (also packed by gzip), Parquet, AnnData (.h5ad, .zarr), .npz, .npy, or saved moments, recognised
-        by their content. Several files, or those in a folder, hold one context each, named after the file; with
+        Delimited text (also packed by gzip), Parquet, Excel, AnnData (.h5ad, .zarr), .npz, .npy, or saved moments,
+        recognised by their content. Several files, or those in a folder, hold one context each, named after the file; with
         ``reading.context`` they are parts of one table.
     reading : Reading
     features : sequence of str or None
@@ -92,10 +94,19 @@ def read_data(
     if features is not None and parts[0].others:
         others = parts[0].others
         notes.append(f"{counted(len(others), 'column')} that the model does not have: {quoted_names(others)}.")
-    labels = _labels(parts, files, reading, need_context)
-    if labels is None:
+    said = _labels(parts, files, kinds, reading, need_context)
+    labels = None if said is None else said.labels
+    if said is None:
         check_without_contexts(reading, files, kinds)
+    else:
+        notes += said.notes
+        _hand_out(said, parts)
     data = assembled(parts, labels, reading, files, kinds, notes)
+    if said is not None:
+        data.says += said.says
+    # The names of a model are what they are by now.
+    if features is None and data.feature_names is not None:
+        data.oddities += spoiled_names(data.feature_names)
     if labels is not None:
         # An AnnData keeps categories that no row has any more; they are no reason for a warning.
         in_use = [name for name, n in zip(labels.categories, labels.counts().tolist(), strict=True) if n]
@@ -152,7 +163,8 @@ def open_part(
 ) -> FilePart:
     """Read the rows of one file."""
     if kind.is_table:
-        return read_table(open_table(path, kind, reading), reading, wanted, budget, report_share)
+        read = read_transposed if reading.transpose else read_table
+        return read(open_table(path, kind, reading), reading, wanted, budget, report_share)
     if kind.is_anndata:
         return Annotated(path, kind.format).read(reading, wanted, budget)
     if kind.format == "npz":
@@ -214,18 +226,40 @@ def _check_widths(parts: list[FilePart], files: list[Path]) -> None:
 # Labels ------------------------------------------------------------------------------------------------------------
 
 
-def _labels(parts: list[FilePart], files: list[Path], reading: Reading, need_context: bool) -> Labels | None:
+def _labels(
+    parts: list[FilePart], files: list[Path], kinds: list[FileKind], reading: Reading, need_context: bool
+) -> RowLabels | None:
     """Return the context of each row: from a file, from columns, or by the names of the files; None if not needed."""
     # The most explicit indication wins: a file of labels, then columns, then the names of the files.
     if reading.labels is not None:
-        return labels_from(reading.labels, sum(part.n_rows for part in parts), reading)
+        names = [part.row_names for part in parts if part.row_names is not None]
+        # --sheet is about the rows, if these are in a workbook.
+        sheet = None if "Excel" in {kind.format for kind in kinds} else reading.sheet
+        return labels_from(
+            reading.labels,
+            sum(part.n_rows for part in parts),
+            reading,
+            [name for part in names for name in part] if len(names) == len(parts) else None,
+            reading.annotation_columns if reading.transpose else (),
+            sheet,
+        )
     if all(part.labels for part in parts):
-        return stacked([crossed_labels(part.labels) for part in parts])
+        return RowLabels(stacked([crossed_labels(part.labels) for part in parts]))
     if len(parts) > 1:
-        return stacked([same_label(stem_of(p), part.n_rows) for p, part in zip(files, parts, strict=True)])
+        by_file = [same_label(stem_of(p), part.n_rows) for p, part in zip(files, parts, strict=True)]
+        return RowLabels(stacked(by_file))
     if need_context:
         raise no_context_error(files[0])
     return None
+
+
+def _hand_out(said: RowLabels, parts: Sequence[FilePart]) -> None:
+    """Give each part its rows of the columns that a file of labels has for all."""
+    for name, labels in said.annotations.items():
+        first = 0
+        for part in parts:
+            part.annotations[name] = Labels(labels.codes[first : first + part.n_rows], labels.categories)
+            first += part.n_rows
 
 
 def no_context_error(path: Path) -> UnusableFileError:
