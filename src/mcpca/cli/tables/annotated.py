@@ -22,6 +22,7 @@ from ..._utils.printing import counted
 from ._errors import UnusableFileError, did_you_mean, quoted_names, short
 from .columns import choose_features
 from .data import Budget, FilePart, Reading, column_positions
+from .foreign import foreign_hdf5
 from .labels import Labels, labels_of_texts
 
 RAW_COUNTS = "the values look like raw counts; --normalize log1p prepares them, or name another matrix with --layer."
@@ -47,9 +48,7 @@ class Annotated:
         # The root of a Zarr store may be a single array, which has no keys.
         groups = set(self._file.keys()) if hasattr(self._file, "keys") else set()
         if not {"obs", "var"} <= groups:
-            raise UnusableFileError(
-                path, f"is not an AnnData: it lacks obs and var; it has {quoted_names(sorted(groups))}."
-            )
+            raise foreign_hdf5(path, sorted(groups), self._names_in_first(sorted(groups)))
         # Before anndata 0.7 elements did not say what they are; only the reader of whole files understands those.
         self._whole = None if "encoding-type" in self._file["obs"].attrs else self._read_whole()
         # Read whole: they are small beside the matrix, and any of their columns may be asked for.
@@ -60,6 +59,10 @@ class Annotated:
         self.n_vars = len(self.var_names)
         self.layers = self._keys("layers")
         self.obsm = self._keys("obsm")
+
+    def _names_in_first(self, groups: list[str]) -> list[str]:
+        first = self._file[groups[0]] if groups else None
+        return list(first.keys()) if hasattr(first, "keys") else []
 
     def _keys(self, name: str) -> list[str]:
         if self._whole is not None:

@@ -24,6 +24,7 @@ from .arrays import Npz, read_npy_part
 from .assembling import assembled, n_features_of, stem_of
 from .data import Budget, FilePart, Reading, TableData
 from .duplicates import check_duplicates
+from .foreign import refuse_foreign_folder
 from .kinds import FileKind, file_kind
 from .label_files import labels_from
 from .labels import Labels, crossed_labels, natural, same_label, stacked
@@ -172,6 +173,7 @@ def _files(paths: Sequence[Path]) -> tuple[list[Path], list[str]]:
         if not path.is_dir() or file_kind(path).format == "zarr":
             files.append(path)
             continue
+        refuse_foreign_folder(path)
         # Hidden files are those of the system; the natural order puts part2 before part10.
         inside = sorted((p for p in path.iterdir() if not p.name.startswith(".")), key=lambda p: natural(p.name))
         # By ending, unlike files that are named: nobody has vouched for what lies in a folder.
