@@ -28,7 +28,7 @@ _ZARR_FILES = (".zgroup", "zarr.json", ".zattrs", ".zmetadata")  # of versions 2
 
 
 class FileKind(NamedTuple):
-    """Format of a file, one of "text", "Parquet", "h5ad", "zarr", "npy", "npz", "moments", "model" and "folder".
+    """Format of a file, one of "text", "Parquet", "Excel", "h5ad", "zarr", "npy", "npz", "moments", "model" and "folder".
 
     ``compression`` is "gzip" or None.
     """
@@ -39,7 +39,7 @@ class FileKind(NamedTuple):
     @property
     def is_table(self) -> bool:
         """Whether ``tabular.open_table`` opens it."""
-        return self.format in ("text", "Parquet")
+        return self.format in ("text", "Parquet", "Excel")
 
     @property
     def is_anndata(self) -> bool:
@@ -135,5 +135,5 @@ def _format_in_zip(path: Path) -> str:
     if names and all(name.endswith(".npy") for name in names):
         return "npz"
     if any(name.startswith("xl/") for name in names):
-        raise UnusableFileError(path, "is an Excel workbook; save the sheet as CSV.")
+        return "Excel"
     raise foreign_zip(path, names)
