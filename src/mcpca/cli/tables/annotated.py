@@ -19,7 +19,7 @@ from ..._data.labels import is_missing_text
 from ..._data.sources import as_source
 from ..._utils.optional import require
 from ..._utils.printing import counted
-from ._errors import UnusableFileError, did_you_mean, quoted_names, short
+from ._errors import UnusableFileError, UselessOptionError, did_you_mean, quoted_names, reason
 from .columns import choose_features
 from .data import Budget, FilePart, Reading, column_positions
 from .foreign import foreign_hdf5
@@ -75,7 +75,7 @@ class Annotated:
                 warnings.simplefilter("ignore")
                 return require("anndata", "anndata").read_h5ad(self.path)
         except Exception as error:  # h5py and anndata raise many kinds
-            raise UnusableFileError(self.path, f"is an AnnData that cannot be read ({short(error, 160)}).") from error
+            raise UnusableFileError(self.path, f"is an AnnData that cannot be read ({reason(error)}).") from error
 
     def _open(self, path: Path) -> Any:
         library = require("h5py" if self.format == "h5ad" else "zarr", "anndata")
@@ -83,7 +83,7 @@ class Annotated:
             return library.File(str(path), "r") if self.format == "h5ad" else library.open(str(path), mode="r")
         except Exception as error:  # h5py and zarr raise many kinds
             raise UnusableFileError(
-                path, f"is a truncated or damaged {self.format} file ({short(error, 160)}); copy it again."
+                path, f"is a truncated or damaged {self.format} file ({reason(error)}); copy it again."
             ) from error
 
     def _element(self, name: str) -> Any:
@@ -91,13 +91,13 @@ class Annotated:
             return self._read_elem(self._file[name])
         except Exception as error:  # h5py, zarr and anndata raise many kinds
             raise UnusableFileError(
-                self.path, f"its {name} cannot be read ({short(error, 160)}); is the file complete?"
+                self.path, f"its {name} cannot be read ({reason(error)}); is the file complete?"
             ) from error
 
     def matrix(self, reading: Reading) -> tuple[Any, list[str]]:
         """Return the matrix that ``reading`` asks for, still on disk, and the names of its columns."""
         if reading.layer is not None and reading.obsm is not None:
-            raise UnusableFileError(self.where, "--layer and --obsm both name the matrix; pass one.")
+            raise UselessOptionError(self.where, "--layer and --obsm both name the matrix; pass one.")
         if reading.layer is not None:
             self._check_key(reading.layer, self.layers, "layers", "--layer")
             stored = self._stored("layers", reading.layer)
@@ -190,7 +190,7 @@ class Annotated:
         except UnusableFileError:
             raise
         except (OSError, ValueError, TypeError) as error:
-            raise UnusableFileError(self.where, f"its matrix cannot be read ({short(error, 300)}).") from error
+            raise UnusableFileError(self.where, f"its matrix cannot be read ({reason(error)}).") from error
         return part
 
     def _masked(self, names: list[str], reading: Reading, notes: list[str]) -> list[str]:

@@ -20,8 +20,8 @@ _DRAWN_FROM = "pass the table that it was drawn from"
 _EXPORT = "save its sheet as CSV"
 _FROM_R = 'in R, write.csv(x, "x.csv", row.names = FALSE) saves a table, zellkonverter::writeH5AD(x, "x.h5ad") cells'
 _10X_WAY_OUT = (
-    'make it an .h5ad, in Python by scanpy.{reader}("{name}").write_h5ad("cells.h5ad"), in R by zellkonverter::writeH5AD, '
-    "with the context of each cell as a column of obs; or pass the contexts with --labels"
+    'make it an .h5ad, in Python by scanpy.{reader}("{name}").write_h5ad("cells.h5ad"), in R by '
+    "zellkonverter::writeH5AD, with the context of each cell as a column of obs, or in a file for --labels"
 )
 # (place, pattern of the bytes there, what the file is, what to do). Patterns are as long as it takes to be no text:
 # "ORC1" and "GIF" are names of columns.

@@ -13,7 +13,7 @@ from ..._covariances.moments import MOMENTS_FORMAT
 from ..._estimator.persistence import MODEL_FORMAT
 from ..._utils.array_files import read_header
 from ..._utils.npz import NpzArchive, NpzError
-from ._errors import UnusableFileError, did_you_mean
+from ._errors import UnusableFileError, did_you_mean, reason
 from .foreign import HEAD_BYTES, foreign_zip, refuse_foreign
 
 _MAGIC = {
@@ -28,7 +28,9 @@ _ZARR_FILES = (".zgroup", "zarr.json", ".zattrs", ".zmetadata")  # of versions 2
 
 
 class FileKind(NamedTuple):
-    """Format of a file, one of "text", "Parquet", "Excel", "h5ad", "zarr", "npy", "npz", "moments", "model" and "folder".
+    """Format of a file.
+
+    One of "text", "Parquet", "Excel", "h5ad", "zarr", "npy", "npz", "moments", "model" and "folder".
 
     ``compression`` is "gzip" or None.
     """
@@ -117,7 +119,7 @@ def open_unpacked(path: Path, compression: str | None) -> Iterator[Any]:
 
 def damaged_gzip(path: Path, error: BaseException) -> UnusableFileError:
     """Return the error for gzip data that end too early or do not match their checksum."""
-    return UnusableFileError(path, f"is truncated or damaged gzip data ({error}); copy or download it again.")
+    return UnusableFileError(path, f"is truncated or damaged gzip data ({reason(error)}); copy or download it again.")
 
 
 def _format_in_zip(path: Path) -> str:
@@ -131,7 +133,9 @@ def _format_in_zip(path: Path) -> str:
         with NpzArchive(path) as archive:
             names = archive.files
     except (NpzError, OSError) as error:
-        raise UnusableFileError(path, f"is a truncated or damaged zip file ({error}); copy it again.") from error
+        raise UnusableFileError(
+            path, f"is a truncated or damaged zip file ({reason(error)}); copy it again."
+        ) from error
     if names and all(name.endswith(".npy") for name in names):
         return "npz"
     if any(name.startswith("xl/") for name in names):
