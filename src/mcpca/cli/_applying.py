@@ -29,8 +29,10 @@ from ._outputs import check_file, new_file
 from ._policy import MOMENTS_ARE_THEIR_OWN_FORMAT, check_ending, check_page, table_format, without_effect
 from ._record import read_record
 from .tables import Reading, TableData, UnusableFileError, read_data, write_table
+from .tables._errors import reason
+from .tables.assembling import ONE_CONTEXT
 from .tables.duplicates import check_duplicates
-from .tables.kinds import file_kind
+from .tables.kinds import file_kind, no_such_file
 from .tables.reading import doubtful_names, load_moments, no_context_error, stem_of
 from .tables.row_annotations import with_computed_columns
 from .tables.writing import matrix_columns
@@ -40,8 +42,9 @@ def open_model(path: Path) -> MCPCA:
     """Read a model, from its file or from a folder of results."""
     file = path / "model.mcpca" if path.is_dir() else path
     if not file.exists():
-        inside = "there is no model in it: pass a folder that mcpca fit wrote."
-        raise UnusableFileError(path, inside if path.is_dir() else "there is no such file.")
+        if not path.is_dir():
+            raise no_such_file(path)
+        raise UnusableFileError(path, "there is no model in it: pass a folder that mcpca fit wrote.")
     # By content before it is opened: whoever passes a table should read that, and not that a model is damaged.
     kind = file_kind(file)
     if kind.format != "model":
@@ -51,7 +54,7 @@ def open_model(path: Path) -> MCPCA:
     try:
         model: MCPCA = MCPCA.load(file)
     except (ValueError, KeyError, OSError) as error:
-        raise UnusableFileError(file, f"cannot be read as a model ({error}).") from error
+        raise UnusableFileError(file, f"cannot be read as a model ({reason(error)}).") from error
     return model
 
 
@@ -67,6 +70,8 @@ def read_for(model: MCPCA, paths: tuple[Path, ...], reading: Reading, console: C
     features = None if names is None else [str(name) for name in names]
     with console.phase("reading"), library_errors(paths[0]):
         data = read_data(paths, reading, features=features, need_context=False, report=console.progress)
+    # One context is nothing odd where the axes are known already.
+    data.oddities = [text for text in data.oddities if not text.startswith(ONE_CONTEXT)]
     print_about(data, console)
     # Only for files or models without names; by name, a missing feature was an error of reading.
     if data.n_features != n_features:

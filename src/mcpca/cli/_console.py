@@ -18,21 +18,13 @@ from typing import Any
 from .._utils.progress import ProgressLine, reporting, silent
 from .._utils.types import Report
 from ..exceptions import DominantFeatureWarning, DoubtfulLabelsWarning
+from ._words import in_words_of_the_command
 
 # Warnings for those who write Python, and two that commands give in words of their own, with the options that help.
 _WARNINGS_NOT_PRINTED = (
     *(DeprecationWarning, PendingDeprecationWarning, FutureWarning, ImportWarning),
     *(DoubtfulLabelsWarning, DominantFeatureWarning),
 )
-# Python's parameters in messages of the library, and the options that stand for them.
-_OPTIONS_FOR_PARAMETERS = {
-    "allow_duplicates=True": "--allow-duplicates",
-    "n_components": "--rank",
-    "center='own'": "--center own",
-    "preprocess='log1p'": "--normalize log1p",
-    "n_top": "--hvg",
-    "preprocess=None": "no --normalize",
-}
 
 
 class Failure(Exception):
@@ -143,14 +135,6 @@ def stdout_failures() -> Iterator[None]:
         raise
     except OSError as error:
         raise output_failure(f"stdout cannot be written ({error.strerror}).") from error
-
-
-def in_words_of_the_command(text: str) -> str:
-    """Return a message of the library on one line, with options in place of Python's parameters."""
-    line = " ".join(text.split())
-    for parameter, option in _OPTIONS_FOR_PARAMETERS.items():
-        line = line.replace(parameter, option)
-    return line
 
 
 def json_text(content: Any, indent: int | None = None) -> str:

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from ..._utils.printing import counted
-from ._errors import UnusableFileError, quoted_names
-from .arrays import read_npy
+from ._errors import UnusableFileError, UselessOptionError, quoted_names
+from .arrays import array_in_words, read_npy
 from .cells import plain
 from .data import Reading, column_positions
 from .dialect import label_lines, open_text
@@ -78,9 +78,9 @@ def labels_from(
     if kind.format == "npy":
         values = read_npy(path)
         if values.ndim != 1:
-            raise UnusableFileError(path, f"has shape {values.shape}; labels are a 1-D array, one for each row.")
+            raise UnusableFileError(path, f"holds {array_in_words(values)}; labels are a list, one for each row.")
         if reading.context:
-            raise UnusableFileError(
+            raise UselessOptionError(
                 path, "is an array of labels without columns for --context to name; drop the option."
             )
         # Python objects, so that labels of any type become the text that a table would have for them.

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..._utils.optional import require
-from ._errors import UnusableFileError, short
+from ._errors import UnusableFileError, reason, short
 from .columns import check_table_columns
 
 _BATCH_BYTES = 2**25  # of rows read at a time, about
@@ -79,7 +79,7 @@ class ParquetTable:
 
     def _damaged(self, error: Exception) -> UnusableFileError:
         return UnusableFileError(
-            self.where, f"is a truncated or damaged Parquet file ({short(error, 160)}); copy it again."
+            self.where, f"is a truncated or damaged Parquet file ({reason(error)}); copy it again."
         )
 
 

@@ -6,6 +6,7 @@ Files are found and recognised, checked against the options, opened one by one a
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -18,16 +19,17 @@ from ..._data.labels import MISSING_TEXTS, SEPARATOR
 from ..._utils.printing import counted
 from ..._utils.progress import silent
 from ..._utils.types import Report
-from ._errors import UnusableFileError, foreign_bytes, quoted_names, short
+from ._errors import UnusableFileError, UselessOptionError, foreign_bytes, quoted_names, reason
 from .annotated import Annotated
 from .arrays import Npz, read_npy_part
 from .assembling import assembled, n_features_of, stem_of
 from .data import Budget, FilePart, Reading, TableData
 from .duplicates import check_duplicates
+from .foreign import refuse_foreign_folder
 from .kinds import FileKind, file_kind
 from .label_files import RowLabels, labels_from
 from .labels import Labels, crossed_labels, natural, same_label, stacked
-from .options import check_for_model, check_options, check_without_contexts
+from .options import ROWS, check_for_model, check_options, check_without_contexts
 from .spoiled_names import spoiled_names
 from .tabular import open_table, read_table
 from .transposed import read_transposed
@@ -53,8 +55,8 @@ def read_data(
     ----------
     paths : sequence of Path
         Delimited text (also packed by gzip), Parquet, Excel, AnnData (.h5ad, .zarr), .npz, .npy, or saved moments,
-        recognised by their content. Several files, or those in a folder, hold one context each, named after the file; with
-        ``reading.context`` they are parts of one table.
+        recognised by their content. Several files, or those in a folder, hold one context each, named after the file;
+        with ``reading.context`` they are parts of one table.
     reading : Reading
     features : sequence of str or None
         Features that must be there, those of a model; columns are put into this order.
@@ -88,7 +90,7 @@ def read_data(
         check_for_model(reading, files)
     # Raised here, before anything is read. An .npz may have contexts of its own.
     if need_context and len(files) == 1 and kinds[0].format != "npz" and not says_context:
-        raise no_context_error(files[0])
+        raise no_context_error(files[0]) if kinds[0].format in ROWS else _no_rows(files[0], kinds[0])
     parts = _read_parts(files, kinds, reading, features, report)
     _check_widths(parts, files)
     if features is not None and parts[0].others:
@@ -171,8 +173,12 @@ def open_part(
         return Npz(path, budget).read(reading, wanted)
     if kind.format == "npy":
         return read_npy_part(path, reading, wanted)
+    raise _no_rows(path, kind)
+
+
+def _no_rows(path: Path, kind: FileKind) -> UnusableFileError:
     what = {"model": "a fitted model", "moments": "a file of moments", "folder": "a folder"}[kind.format]
-    raise UnusableFileError(path, f"is {what} and has no rows; pass the file with the rows.")
+    return UnusableFileError(path, f"is {what} and has no rows; pass the file with the rows.")
 
 
 def _files(paths: Sequence[Path]) -> tuple[list[Path], list[str]]:
@@ -184,6 +190,7 @@ def _files(paths: Sequence[Path]) -> tuple[list[Path], list[str]]:
         if not path.is_dir() or file_kind(path).format == "zarr":
             files.append(path)
             continue
+        refuse_foreign_folder(path)
         # Hidden files are those of the system; the natural order puts part2 before part10.
         inside = sorted((p for p in path.iterdir() if not p.name.startswith(".")), key=lambda p: natural(p.name))
         # By ending, unlike files that are named: nobody has vouched for what lies in a folder.
@@ -205,8 +212,9 @@ def _check_stems(files: Sequence[Path]) -> None:
     stems = [stem_of(path) for path in files]
     repeated = sorted(stem for stem, n in Counter(stems).items() if n > 1)
     if repeated:
+        first, second = [path for path, stem in zip(files, stems, strict=True) if stem == repeated[0]][:2]
         raise UnusableFileError(
-            files[stems.index(repeated[0])], f"another file gives a context the same name, {repeated[0]!r}; rename one."
+            second, f"gives a context the same name, {repeated[0]!r}, as {first} does; rename one of the files."
         )
 
 
@@ -264,11 +272,17 @@ def _hand_out(said: RowLabels, parts: Sequence[FilePart]) -> None:
 
 def no_context_error(path: Path) -> UnusableFileError:
     """Return the error for rows without any indication of their context."""
-    return UnusableFileError(
-        path,
-        "nothing says which context each row is from; pass --context COLUMN, --labels FILE, or one file per context "
-        f"(mcpca doctor {path.name} shows the columns).",
-    )
+    if path.suffix.lower() == ".npy":  # which has no columns to name
+        ways = "--labels FILE with one label per row, or one file per context"
+    else:
+        command = shlex.join(["mcpca", "doctor", *as_words(path)])
+        ways = f"--context COLUMN, --labels FILE, or one file per context ({command} shows the columns)"
+    return UnusableFileError(path, f"nothing says which context each row is from; pass {ways}.")
+
+
+def as_words(path: Path) -> list[str]:
+    """Return a path as words of a command line, in which it is not to be taken for an option."""
+    return ["--", str(path)] if str(path).startswith("-") else [str(path)]
 
 
 def doubtful_names(names: Sequence[str]) -> list[str]:
@@ -294,7 +308,7 @@ def _read_moments(files: list[Path], kinds: list[FileKind], reading: Reading, ne
             "holds moments and no rows; mcpca merge puts several together, and mcpca fit takes one.",
         )
     if reading.context or reading.labels:
-        raise UnusableFileError(files[0], "holds moments, which know their contexts; drop --context and --labels.")
+        raise UselessOptionError(files[0], "holds moments, which know their contexts; drop --context and --labels.")
     check_options(reading, files, kinds)
     X = load_moments(files[0])
     names = None if X.feature_names is None else [str(name) for name in X.feature_names]
@@ -310,4 +324,4 @@ def load_moments(path: Path) -> ContextMoments:
     try:
         return ContextMoments.load(path)
     except (ValueError, KeyError, OSError) as error:
-        raise UnusableFileError(path, f"cannot be read as moments ({short(error, 300)}).") from error
+        raise UnusableFileError(path, f"cannot be read as moments ({reason(error)}).") from error
