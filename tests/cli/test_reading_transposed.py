@@ -83,7 +83,9 @@ def test_contexts_in_a_line_of_the_table(tmp_path):
         assert data.labels.names().tolist() == planted()[1].tolist()
         assert data.annotations["batch"].tolist() == [f"r{i % 3}" for i in range(120)]
     with pytest.raises(UnusableFileError, match=r"has no line \(--context, .*'organ'"):
-        read_data([tmp_path / "x.csv"], Reading(transpose=True, context=("organ",), drop=("tissue", "run"), decimal=","))
+        read_data(
+            [tmp_path / "x.csv"], Reading(transpose=True, context=("organ",), drop=("tissue", "run"), decimal=",")
+        )
     with pytest.raises(UnusableFileError, match=r"line 2, column 'cell0' has 'c\d', which is no number"):
         read_data([tmp_path / "x.csv"], Reading(transpose=True, context=("run",), decimal=","))
 
@@ -180,9 +182,7 @@ def test_faults_are_told_by_name(tmp_path, table, samples, message):
     table.to_csv(tmp_path / "x.csv")
     samples.to_csv(tmp_path / "samples.csv", index=False)
     with pytest.raises(UnusableFileError, match=message):
-        read_data(
-            [tmp_path / "x.csv"], Reading(transpose=True, labels=tmp_path / "samples.csv", context=("tissue",))
-        )
+        read_data([tmp_path / "x.csv"], Reading(transpose=True, labels=tmp_path / "samples.csv", context=("tissue",)))
 
 
 def test_other_samples_of_a_sheet_and_samples_without_a_line(tmp_path):
@@ -194,9 +194,7 @@ def test_other_samples_of_a_sheet_and_samples_without_a_line(tmp_path):
     assert len(data.notes) == 1
     assert data.notes[0].startswith(f"20 lines of {tmp_path / 'samples.csv'} about other rows: 'cell1")
     sheet().query("age > 0").to_csv(tmp_path / "samples.csv", index=False)
-    asked = Reading(
-        transpose=True, labels=tmp_path / "samples.csv", context=("tissue",), drop_unlabelled=True
-    )
+    asked = Reading(transpose=True, labels=tmp_path / "samples.csv", context=("tissue",), drop_unlabelled=True)
     data = read_data([tmp_path / "x.csv"], asked)
     kept = np.arange(100) % 7 > 0
     assert data.row_names == frame()["cell"][:100][kept].tolist()

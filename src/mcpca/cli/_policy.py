@@ -15,7 +15,6 @@ from typing import Any
 import click
 
 from .._data.preprocess import LOG1P, Preprocess
-from .._utils.optional import require
 from ._console import output_failure
 from .tables import Reading, TableData
 from .tables.options import options_given
@@ -186,8 +185,6 @@ def table_format(out: Path) -> str:
             f"--out {out}: tables are written as .csv, .tsv, .parquet or .xlsx, and not as {out.suffix}; choose one of "
             "these."
         )
-    if _TABLE_FORMATS[ending] == "xlsx":
-        require("openpyxl", "excel")
     return _TABLE_FORMATS[ending]
 
 

@@ -22,7 +22,6 @@ from .columns import choose_features, matching_columns
 from .data import Budget, FilePart, Reading, column_positions
 from .dialect import is_number
 from .labels import MISSING, labels_of_texts
-from .spoiled_names import dates_in_cells
 from .tabular import Gaps, RisingColumns, Table, batch_matrix
 
 
@@ -104,7 +103,7 @@ def read_transposed(
         others=others,
         row_numbers=[features[j] for j in rising.columns()],
         notes=list(table.left_out),
-        oddities=dates_in_cells(getattr(table, "dates", {}).get(names_column, [])),
+        date_cells={name: cell for cell, name in getattr(table, "dates", {}).get(names_column, [])},
         annotations={name: by_line[name] for name in reading.annotation_columns} if lines else {},
     )
 
