@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,8 @@ def read_for(model: MCPCA, paths: tuple[Path, ...], reading: Reading, console: C
         names = model.preprocess_.feature_names_in
         n_features = model.preprocess_.n_features_in
     reading = as_raw(reading, None if model.preprocess_ is None else model.preprocess_.spec)
+    # A model of rows with missing values takes such rows.
+    reading = replace(reading, gaps=model.missing != "error")
     features = None if names is None else [str(name) for name in names]
     with console.phase("reading"), library_errors(paths[0]):
         data = read_data(paths, reading, features=features, need_context=False, report=console.progress)

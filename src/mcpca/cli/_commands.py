@@ -6,6 +6,7 @@ as JSON if that was asked for. Modules that compute are imported when a command 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from ._options import (
     data_argument,
     force_option,
     format_option,
+    missing_option,
     model_options,
     nuisance_options,
     out_file_options,
@@ -53,6 +55,7 @@ def _typed_words() -> list[str]:
         "mcpca fit cells.h5ad --context cell_type --groups donor --batch run --covariates log_counts",
         "mcpca fit atlas.h5ad --context cell_type --normalize log1p --hvg 2000 --rank 30",
         "mcpca fit embeddings.csv --context genre --context period --drop sentence --rank 8",
+        "mcpca fit expression.tsv --transpose --labels samples.csv --context tissue --scale",
         "mcpca fit regions/*.csv --rank 8 --replicability --bootstrap 200 --out regions-mcpca",
     ),
 )
@@ -60,6 +63,7 @@ def _typed_words() -> list[str]:
 @reading_options
 @annotation_options
 @preprocess_options
+@missing_option
 @model_options
 @click.option(
     "-o", "--out", type=FILE, default=Path("mcpca-output"), show_default=True, metavar="DIR", help="For results."
@@ -95,6 +99,7 @@ def fit(**params: Any) -> None:
 
     console = _console(params)
     policy.check_fit(params)
+    policy.check_missing(params)
     out = params.pop("out")
     force = params.pop("force")
     checkpoint = params.pop("checkpoint")
@@ -102,7 +107,8 @@ def fit(**params: Any) -> None:
     params["noise"] = None if params["noise"] == "none" else params["noise"]
     # What is left in ``params`` are fields of ``FitOptions``: options and fields have the same names.
     preprocess = policy.check_preprocess(params)
-    options = FitOptions(reading=as_raw(take_reading(params), preprocess), **params)
+    reading = replace(as_raw(take_reading(params), preprocess), gaps=params["missing"] != "error")
+    options = FitOptions(reading=reading, **params)
     console.result("fit", run_fit(options, out, force, console, _typed_words(), checkpoint))
 
 

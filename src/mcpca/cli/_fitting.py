@@ -88,7 +88,7 @@ def run_fit(
             check_same(expected, inputs)
     run = record(options, command, inputs)
     test = None
-    if options.context_test:
+    if options.context_test and options.missing == "error":
         with console.phase("contexts"):
             labels = None if data.labels is None else known_labels(model, data.labels)
             test = tested_contexts(model, data, labels, options.seed, console)
@@ -210,6 +210,7 @@ def fit_files(options: FitOptions, console: Console, checkpoint: Path | None = N
         noise=options.noise,
         robust=options.robust,
         cross_fit=options.cross_fit,
+        missing=options.missing,
         preprocess=options.preprocess,
         random_state=options.seed,
         tol=options.tol,

@@ -66,6 +66,8 @@ class Reading:
         Columns of covariates, separated by commas, or a formula over them.
     raw : bool
         Whether rows are to be prepared: raw counts, of all features.
+    gaps : bool
+        Whether values may be missing, which is otherwise an error; they are NaN.
     """
 
     context: tuple[str, ...] = ()
@@ -92,6 +94,7 @@ class Reading:
     batch: tuple[str, ...] = ()
     covariates: str | None = None
     raw: bool = False
+    gaps: bool = False
 
     @property
     def annotation_columns(self) -> list[str]:
@@ -126,6 +129,8 @@ class FilePart:
         As in ``TableData``.
     date_cells : dict of str to str
         Names of features that are dates in a workbook, with their cells.
+    n_missing : int
+        Values that are missing, of a table.
     """
 
     where: str
@@ -142,6 +147,7 @@ class FilePart:
     annotations: dict[str, Labels] = field(default_factory=dict)
     says: list[str] = field(default_factory=list)
     date_cells: dict[str, str] = field(default_factory=dict)
+    n_missing: int = 0
 
 
 @dataclass

@@ -123,7 +123,7 @@ def read_table(
     blocks: list[Array] | None = []
     taken_bytes = 0
     n = 0
-    gaps = Gaps(roles.features)
+    gaps = Gaps(roles.features, reading.gaps)
     rising = RisingColumns(p)
     for batch in table.batches(roles.features, texts):
         if not batch.num_rows:
@@ -171,6 +171,7 @@ def read_table(
         row_numbers,
         list(table.left_out),
         annotations=annotations,
+        n_missing=gaps.n_missing,
         date_cells={name: cell for cell, name in getattr(table, "dates", {}).get("header", [])},
     )
 
@@ -206,10 +207,15 @@ class RisingColumns:
 
 
 class Gaps:
-    """Counts missing and infinite values by column, and remembers the first row with one."""
+    """Counts missing and infinite values by column, and remembers the first row with one.
 
-    def __init__(self, names: Sequence[str]) -> None:
+    With ``allowed``, only infinite ones; ``n_missing`` is the number of the others.
+    """
+
+    def __init__(self, names: Sequence[str], allowed: bool = False) -> None:
         self._names = names
+        self._allowed = allowed
+        self.n_missing = 0
         self._counts = np.zeros(len(names), dtype=np.intp)  # of each column
         self._n_rows = 0  # with a gap
         self._first_row = -1
@@ -221,6 +227,9 @@ class Gaps:
             if np.isfinite(X.sum(dtype=np.float64)):
                 return
         is_gap = ~np.isfinite(X)
+        if self._allowed:
+            self.n_missing += int(np.isnan(X).sum())
+            is_gap = np.isinf(X)
         rows = np.flatnonzero(is_gap.any(axis=1))
         if len(rows):
             # Counted from 0 over the whole table.
@@ -235,11 +244,13 @@ class Gaps:
         columns = np.flatnonzero(self._counts)
         counts = [f"{short(self._names[c])!r} ({self._counts[c]:,})" for c in columns.tolist()]
         first = f"row {self._first_row + 1:,}" if row_names is None else repr(short(row_names[self._first_row]))
+        what = "infinite values" if self._allowed else "missing or infinite values"
+        option = "" if self._allowed else "; mcpca fit can also take missing ones (--missing)"
         raise UnusableFileError(
             where,
-            f"{self._n_rows:,} of {counted(n, 'row')} have missing or infinite values, the first in {first}, in "
-            f"{counted(len(columns), 'column')}: {listed(counts)}; fill them in, drop the "
-            "rows, or leave the columns out with --drop.",
+            f"{self._n_rows:,} of {counted(n, 'row')} have {what}, the first in {first}, in "
+            f"{counted(len(columns), 'column')}: {listed(counts)}; fill them in, drop the rows, or leave the columns "
+            f"out with --drop{option}.",
         )
 
 
