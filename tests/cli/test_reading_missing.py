@@ -51,7 +51,7 @@ def test_missing_values_are_those_of_the_library(run, tmp_path, solver, missing,
     assert "--missing" in err
     code, _, err = run(*words, "--solver", solver, "--missing", missing, "-o", "out")
     assert code == 0, err
-    assert f"{np.isnan(X).sum()} values of the features are missing ({np.isnan(X).mean():.2g} of all)" in err
+    assert f"{np.isnan(X).sum()} missing values among the features ({100 * np.isnan(X).mean():.2g}% of all)" in err
     assert "contexts are tested on complete rows only" in err
     expected = MCPCA(2, solver=solver, missing=missing, random_state=0).fit(X, planted()[1])
     loadings = pd.read_csv("out/loadings.csv", index_col=0, float_precision="round_trip")
@@ -60,12 +60,15 @@ def test_missing_values_are_those_of_the_library(run, tmp_path, solver, missing,
     assert json.loads((tmp_path / "out" / "run.json").read_text())["options"]["missing"] == missing
     assert run("repeat", "out", "-o", "again")[0] == 0
     if not text:
-        code, out, err = run("transform", "out", path, "--index", "cell", "--drop", "group", "-o", "new.csv")
+        code, _, err = run("transform", "out", path, "--index", "cell", "--drop", "group", "-o", "new.csv")
         assert code == 0, err
-        np.testing.assert_allclose(
-            pd.read_csv("new.csv")["MCPC 1"], pd.read_csv("out/scores.csv")["MCPC 1"], rtol=1e-9
-        )
+        np.testing.assert_allclose(pd.read_csv("new.csv")["MCPC 1"], pd.read_csv("out/scores.csv")["MCPC 1"], rtol=1e-9)
         assert run("loadings", "out", path, *NAMED)[0] == 0
+        code, _, err = run("report", "out", path, *NAMED)
+        assert (code, "was fitted with --missing, and its report has no pictures of rows" in err) == (2, True)
+        code, _, err = run(*words[:-2], "--solver", solver, "--missing", missing, "-o", "with-report")
+        assert code == 0, err
+        assert (tmp_path / "with-report" / "report.html").exists()
 
 
 def test_streams_and_arrays_have_gaps_too(tmp_path):
@@ -77,7 +80,9 @@ def test_streams_and_arrays_have_gaps_too(tmp_path):
         read_data([tmp_path / "x.csv"], Reading(**reading, max_bytes=100)),
     ):
         np.testing.assert_array_equal(np.vstack([block for _, block in data.source.scan(2**20)]), X)
-        assert data.says == [f"{np.isnan(X).sum()} values of the features are missing ({np.isnan(X).mean():.2g} of all)."]
+        assert data.says == [
+            f"{np.isnan(X).sum()} missing values among the features ({100 * np.isnan(X).mean():.2g}% of all)."
+        ]
     np.save(tmp_path / "x.npy", X)
     (tmp_path / "labels.txt").write_text("\n".join(planted()[1]))
     asked = Reading(labels=tmp_path / "labels.txt", gaps=True)
@@ -113,7 +118,7 @@ def test_scale_divides_by_standard_deviations_and_is_kept(run, tmp_path):
     X, y = planted()
     X = X * 10.0 ** np.arange(6)
     path = write(tmp_path / "x.csv", X)
-    code, out, err = run("fit", path, *NAMED, *QUICK, "--scale", "-o", "out")
+    code, _, err = run("fit", path, *NAMED, *QUICK, "--scale", "-o", "out")
     assert code == 0, err
     expected = MCPCA(2, preprocess=Preprocess(None, scale=True), random_state=0).fit(X, y)
     np.testing.assert_allclose(expected.preprocess_.scales, X.std(axis=0, ddof=1), rtol=1e-10)

@@ -25,7 +25,7 @@ from ._policy import MOMENTS_ARE_THEIR_OWN_FORMAT, check_ending, check_page, tab
 from ._record import read_record
 from ._reporting import report_writer, write_model_report
 from .tables import Reading, TableData, UnusableFileError, read_data, write_table
-from .tables._errors import reason
+from .tables._errors import UselessOptionError, reason
 from .tables.assembling import ONE_CONTEXT
 from .tables.duplicates import check_duplicates
 from .tables.kinds import file_kind, no_such_file
@@ -222,6 +222,10 @@ def run_report(
     folder = model_path if model_path.is_dir() else model_path.parent
     run = read_record(folder) if (folder / "run.json").exists() else None
     # Without rows the report has all that is in the model.
+    if paths and model.missing != "error":
+        raise UselessOptionError(
+            paths[0], "the model was fitted with --missing, and its report has no pictures of rows; drop the file."
+        )
     data = read_for(model, paths, reading, console) if paths else None
     if data is not None and data.labels is None:
         raise no_context_error(paths[0])

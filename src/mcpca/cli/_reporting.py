@@ -78,7 +78,8 @@ def write_model_report(
     content: dict[str, Any] = {"context_dependence": test, "replicability": evidence.replicability}
     # What errors and tests are taken from: the rows, if they are those of the fit, else the model alone.
     sources: list[tuple[tuple[Any, ...], dict[str, Any]]] = [((), {})]
-    if data is not None and data.labels is not None:
+    # Rows with missing values have no pictures.
+    if data is not None and data.labels is not None and model.missing == "error":
         content |= {"X": data.source, "y": known_labels(model, data.labels)}
         sources.insert(0, ((content["X"], content["y"]), data.annotations))
     # Both need the numbers of rows; standard errors are those of a likelihood.

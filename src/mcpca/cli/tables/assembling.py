@@ -64,7 +64,7 @@ def assembled(
     says = list(dict.fromkeys(text for part in parts for text in part.says))
     if n_missing:
         share = n_missing / (len(is_kept) * n_features)
-        says.append(f"{counted(n_missing, 'value')} of the features are missing ({share:.2g} of all).")
+        says.append(f"{counted(n_missing, 'missing value')} among the features ({100 * share:.2g}% of all).")
     return TableData(
         X=X,
         labels=labels,
