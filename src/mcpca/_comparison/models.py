@@ -333,8 +333,9 @@ def compare_models(
     keys = (key, key) if isinstance(key, str) else tuple(key)
     if len(keys) != 2:
         raise ValueError(f"key={key!r}; pass one name, or one for each of the two.")
-    # A key without use is refused by ``fitted``, but one key for an AnnData and a model is meant for the AnnData.
-    keys = tuple(k if is_anndata(source) or not isinstance(key, str) else "mcpca" for source, k in zip(sources, keys, strict=True))
+    # One key for an AnnData and a model is meant for the AnnData; a key for models alone is refused by ``fitted``.
+    if isinstance(key, str) and any(map(is_anndata, sources)):
+        keys = tuple(key if is_anndata(source) else "mcpca" for source in sources)
     a, b = (fitted(source, k).with_all_features() for source, k in zip(sources, keys, strict=True))
     named = all(_has_names(source) for source in sources)
     if not named:
@@ -358,14 +359,9 @@ def compare_models(
         loadings.append(compared.values[here] * lengths**2)
         which.append(compared.words)
     pairs = _paired(*directions)
-    alone = [
-        tuple(
-            [name for i, name in enumerate(names_of) if i not in taken]
-            for names_of, taken in zip(both, (set(at.tolist()) for at in where), strict=True)
-        )
-        for both, where in (((a.features, b.features), rows), ((a.contexts, b.contexts), contexts))
-    ]
-    nothing_alone = not any(map(len, (*alone[0], *alone[1])))
+    features_alone = _alone(a.features, rows[0]), _alone(b.features, rows[1])
+    contexts_alone = _alone(a.contexts, contexts[0]), _alone(b.contexts, contexts[1])
+    nothing_alone = not any(map(len, (*features_alone, *contexts_alone)))
     identical = nothing_alone and all(
         x.shape == y.shape and bool(np.array_equal(x, y)) for x, y in (directions, loadings)
     )
@@ -377,8 +373,8 @@ def compare_models(
         np.minimum(np.abs(directions[0].T @ directions[1]), 1),
         [a.features[i] for i in rows[0].tolist()],
         [a.contexts[i] for i in contexts[0].tolist()],
-        alone[0],
-        alone[1],
+        features_alone,
+        contexts_alone,
         (directions[0], directions[1]),
         (kept[0], kept[1]),
         (loadings[0], loadings[1]),
@@ -416,6 +412,11 @@ def _common(what: str, first: list[str], second: list[str]) -> tuple[Array, Arra
     there = {name: i for i, name in enumerate(second)}
     both = [(i, there[name]) for i, name in enumerate(first) if name in there]
     return np.array([i for i, _ in both], dtype=np.intp), np.array([j for _, j in both], dtype=np.intp)
+
+
+def _alone(names: list[str], common: Array) -> list[str]:
+    taken = set(common.tolist())
+    return [name for i, name in enumerate(names) if i not in taken]
 
 
 def _paired(U: Array, V: Array) -> tuple[Array, Array, Array, Array]:

@@ -85,6 +85,8 @@ def check_fit(params: dict[str, Any]) -> None:
     # ``is False``: None means a report if plotly is installed.
     if params["title"] is not None and params["report"] is False:
         raise without_effect("--title", "with --no-report there is none to give it to; drop one of the two")
+    if params["open_page"] and params["report"] is False:
+        raise without_effect("--open", "with --no-report there is no page; drop one of the two")
 
 
 def preprocess_of(normalize: str | None, hvg: int | None, target_sum: float | None) -> Preprocess | None:
@@ -178,6 +180,11 @@ def table_format(out: Path) -> str:
             f"--out {out}: tables are written as .csv, .tsv or .parquet, and not as {out.suffix}; choose one of these."
         )
     return _TABLE_FORMATS[ending]
+
+
+def is_page(out: Path) -> bool:
+    """Whether a name is that of a page, and not of a folder."""
+    return out.suffix.lower() in _PAGE_ENDINGS - {""} and not out.is_dir()
 
 
 def check_page(out: Path) -> None:

@@ -4,8 +4,10 @@
 
 ``_render`` checks the arguments, ``_rows`` samples rows, ``_content`` gathers all that is shown in one dictionary (with
 sentences from ``_words``, numbers from ``_encode``), and ``_page`` puts it into HTML beside the scripts in ``static``.
+``write_comparison`` writes the page of two models compared (``_comparison_page``), which needs no extra.
 """
 
+from ._comparison_page import render_comparison, write_comparison
 from ._render import render, write_report
 
-__all__ = ["render", "write_report"]
+__all__ = ["render", "render_comparison", "write_comparison", "write_report"]
