@@ -17,6 +17,7 @@ from .._utils.arguments import check_integer
 from .._utils.atomic_files import replace_file
 from ._encode import rounded
 from ._page import assembled
+from ._render import check_target
 
 _SCRIPTS = ("data.js", "dom.js", "table.js", "comparison.js")
 _STYLES = ("page.css", "comparison.css")
@@ -83,10 +84,7 @@ def write_comparison(
         The file that was written.
     """
     file = Path(path)
-    if file.is_dir():
-        raise IsADirectoryError(f"path={str(file)!r} is a folder; add the name of a file, such as comparison.html.")
-    if file.exists() and not overwrite:
-        raise FileExistsError(f"path={str(file)!r} exists; pass overwrite=True to replace it, or another path.")
+    check_target(file, overwrite, "comparison.html")
     text = render_comparison(comparison, title=title, changes=changes, notes=notes, n_features=n_features)
     replace_file(file, lambda stream: stream.write(text.encode("utf-8")))
     return file
