@@ -122,7 +122,7 @@ def _content(comparison: ModelComparison, n_features: int) -> dict[str, Any]:
                 strict=True,
             )
         ],
-        "cosines": rounded(cosines, 3) if cosines.size <= _MOST_CELLS else None,
+        "cosines": rounded(cosines, 6) if cosines.size <= _MOST_CELLS else None,
         "features": {
             "count": len(comparison.features),
             "alone": [len(names) for names in comparison.features_alone],
