@@ -108,6 +108,7 @@ def _listed(names: Sequence[str], most: int) -> str:
 
 def _short(text: str, length: int) -> str:
     """Return at most ``length`` characters; those that are not seen, or turn the text around them, by their code."""
+    text = text or "(empty)"
     seen = "".join(c if c.isprintable() else f"\u27e8U+{ord(c):04X}\u27e9" for c in text[: 2 * length])
     return seen if len(seen) <= length and len(text) <= 2 * length else f"{seen[: length - 1]}\u2026"
 
