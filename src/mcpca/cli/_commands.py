@@ -33,6 +33,7 @@ from ._options import (
     seed_option,
     take_reading,
 )
+from .tables import stdin
 
 
 def _console(params: dict[str, Any]) -> Console:
@@ -54,7 +55,7 @@ def _typed_words() -> list[str]:
         "mcpca fit cells.h5ad --context cell_type --groups donor --batch run --covariates log_counts",
         "mcpca fit atlas.h5ad --context cell_type --normalize log1p --hvg 2000 --rank 30",
         "mcpca fit embeddings.csv --context genre --context period --drop sentence --rank 8",
-        "mcpca fit regions/*.csv --out regions-mcpca",
+        "mcpca fit regions/*.csv --rank 8 --replicability --bootstrap 200 --out regions-mcpca",
     ),
 )
 @data_argument
@@ -74,6 +75,18 @@ def _typed_words() -> list[str]:
 @click.option("--report/--no-report", default=None, help="Write report.html; by default if plotly is installed.")
 @click.option("--picture/--no-picture", default=True, help="Draw loadings.png if Matplotlib is installed.")
 @click.option("--context-test/--no-context-test", default=True, help="Test which MCPCs differ between contexts.")
+@click.option(
+    "--replicability/--no-replicability",
+    default=None,
+    help="Which MCPCs come back in halves of the rows; by default as far as halves are fitted anyway.",
+)
+@click.option(
+    "--bootstrap",
+    type=click.IntRange(0),
+    default=0,
+    metavar="N",
+    help="Intervals for loadings, from N fits to resamples; some hundreds.",
+)
 @click.option("--title", metavar="TEXT", help="Title of the report.")
 @click.option("--checkpoint", type=FILE, metavar="FILE", help="Save the state of a long fit; it resumes from there.")
 @open_option
@@ -178,7 +191,7 @@ def _parse_ranks(text: str | None) -> list[int] | None:
     help="Mean subtracted from rows: of all fitted rows, of the row's context as fitted, or of its context in DATA.",
 )
 @click.option("--posterior", is_flag=True, help="Expected scores given the noise, shrunk towards the mean.")
-@out_file_options("Table of scores, .csv, .tsv or .parquet; stdout otherwise.")
+@out_file_options("Table of scores, .csv, .tsv, .parquet or .xlsx; stdout otherwise.")
 @common_options
 def transform(**params: Any) -> None:
     """Compute scores of rows on a fitted model; MODEL is a model file or a folder of results."""
@@ -207,7 +220,7 @@ def transform(**params: Any) -> None:
     is_flag=True,
     help="Leave the noise of the new contexts in, as loadings.csv of a model without noise has it.",
 )
-@out_file_options("Table of loadings, .csv, .tsv or .parquet; stdout otherwise.")
+@out_file_options("Table of loadings, .csv, .tsv, .parquet or .xlsx; stdout otherwise.")
 @common_options
 def loadings(**params: Any) -> None:
     """Compute loadings of new contexts on a fitted model, without their noise; compare with corrected_loadings.csv."""
@@ -362,7 +375,8 @@ def doctor(**params: Any) -> None:
 
     console = _console(params)
     file = params.pop("file")
-    console.result("doctor", run_doctor(file, take_reading(params), console))
+    reading = take_reading(params)
+    console.result("doctor", run_doctor(stdin.opened(file), reading, console))
 
 
 # In the order of ``mcpca --help``; ``_app`` adds "completion" and the modules.

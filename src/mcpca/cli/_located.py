@@ -17,17 +17,18 @@ from typing import Any
 from .._utils.wording import quoted
 from ._console import Failure
 from ._outputs import checksum
-from .tables import UnusableFileError
+from .tables import UnusableFileError, stdin
 from .tables.kinds import file_kind
 
-STDIN = Path("-")
 _DIGITS = 12  # of a checksum, in messages
 
 
 def stored_path(path: Path, folder: Path | None) -> str:
     """Return a path as a record in ``folder`` has it: relative to it, or absolute if there is no way from there."""
-    if path == STDIN:
+    if path == stdin.STDIN:
         return str(path)
+    if stdin.as_typed(path) == stdin.STDIN:  # its copy, which is gone at the end of the command
+        return stdin.NAME
     absolute = os.path.abspath(path)
     if folder is None:
         return absolute
@@ -48,6 +49,8 @@ class Located:
 
     def path(self, stored: str) -> Path:
         """Return where a file of the record is now."""
+        if stored == str(stdin.STDIN):
+            stored = stdin.NAME
         return self.moved.get(stored) or _joined(self.base, stored)
 
     def data(self, arguments: Sequence[str], others: Sequence[str] = ()) -> tuple[Path, ...]:
@@ -78,8 +81,10 @@ def locate(before: dict[str, Any], run: Path, data: Sequence[Path] = ()) -> Loca
         Files, and folders to look in, for files that are no longer where they were; matched by checksum.
     """
     entries = before["inputs"]
-    if any(entry["path"] == str(STDIN) for entry in entries) and not data:
-        raise Failure(f"the run in {run} read standard input; name a file of the same bytes with --data.", 3, "input")
+    if not data and any(entry["path"] == stdin.NAME for entry in entries):
+        raise UnusableFileError(
+            run, "the run read stdin, which is not kept; save what was piped in, and name that file with --data FILE."
+        )
     base = _base(before, run)
     hashed: dict[Path, dict[str, Any]] = {}
     candidates = _candidates(data)
@@ -146,7 +151,7 @@ def _same_file(entry: dict[str, Any], candidates: list[Path], hashed: dict[Path,
 
 def _unmoved(entry: dict[str, Any], path: Path, run: Path, data: Sequence[Path], others: list[Path]) -> dict[str, Any]:
     """Return the checksum of a file that is where it was, or raise: it is gone, or it has changed."""
-    if path.exists() and entry["path"] != str(STDIN):
+    if path.exists() and entry["path"] != stdin.NAME:
         now = checksum(path)
         if now["sha256"] == entry["sha256"]:
             return _absolute(now)

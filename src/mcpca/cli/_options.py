@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from .._data.preprocess import KINDS
+from .._data.preprocess import KINDS, Preprocess
 from .._solvers import NOISES, SOLVERS
-from .tables import Reading, UnusableFileError
+from .tables import Reading, UnusableFileError, stdin
 from .tables.completion import context_names
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -54,6 +54,7 @@ def _complete_column(ctx: click.Context, param: click.Parameter, incomplete: str
 
 # Reading -----------------------------------------------------------------------------------------------------------
 
+# "-" is stdin.
 data_argument = click.argument("data", nargs=-1, required=True, type=FILE)
 _column: dict[str, Any] = {"metavar": "COLUMN", "shell_complete": _complete_column}
 # By the name of the parameter, which is also the field of ``Reading`` but for ``max_memory``.
@@ -61,7 +62,9 @@ _READING_OPTIONS: dict[str, _Decorator] = {
     "context": click.option(
         "-c", "--context", multiple=True, help="Context of each row; several are crossed.", **_column
     ),
-    "labels": click.option("--labels", type=FILE, metavar="FILE", help="Contexts in a separate file, one per row."),
+    "labels": click.option(
+        "--labels", type=FILE, metavar="FILE", help="Contexts in a separate file, one per row, or by names of rows."
+    ),
     "index": click.option("--index", help="Names of rows.", **_column),
     "drop": click.option(
         "--drop", multiple=True, metavar="PATTERN", help="Columns that are not features; @FILE lists them."
@@ -81,7 +84,7 @@ _READING_OPTIONS: dict[str, _Decorator] = {
     ),
     "drop_unlabelled": click.option("--drop-unlabelled", is_flag=True, help="Leave out rows without a context."),
     "na_values": click.option(
-        "--na-values", multiple=True, metavar="TEXT", help="Text that means 'no context', like empty cells: NA, say."
+        "--na-values", multiple=True, metavar="TEXT", help="Text that means 'missing', like empty cells: n.d., say."
     ),
     "allow_duplicates": click.option(
         "--allow-duplicates", is_flag=True, help="Accept files of the same content; their rows then count twice."
@@ -92,6 +95,11 @@ _READING_OPTIONS: dict[str, _Decorator] = {
     "delimiter": click.option("--delimiter", metavar="CHAR", help="Delimiter of text, or 'tab'; guessed otherwise."),
     "decimal": click.option("--decimal", type=click.Choice([".", ","]), default=".", help="Decimal point of text."),
     "encoding": click.option("--encoding", metavar="NAME", help="Encoding of text; UTF-8 otherwise."),
+    "comment": click.option("--comment", metavar="CHAR", help="Skip lines of text that begin so: '#', say."),
+    "sheet": click.option("--sheet", metavar="NAME", help="Sheet of a workbook (.xlsx)."),
+    "transpose": click.option(
+        "--transpose", is_flag=True, help="Lines are features and columns are rows: genes x samples."
+    ),
     "max_memory": click.option(
         "--max-memory",
         type=click.IntRange(1),
@@ -128,11 +136,14 @@ _PREPROCESS_OPTIONS = (
         metavar="T",
         help="Total of each row, with --normalize log1p; the median otherwise.",
     ),
+    click.option(
+        "--scale", is_flag=True, help="Divide each feature by its standard deviation over all rows (after --normalize)."
+    ),
 )
 
 
 def preprocess_options(function: _Function) -> _Function:
-    """Add ``--normalize``, ``--hvg`` and ``--target-sum``."""
+    """Add ``--normalize``, ``--hvg``, ``--target-sum`` and ``--scale``."""
     return _decorated(function, *_PREPROCESS_OPTIONS)
 
 
@@ -164,13 +175,31 @@ def take_reading(params: dict[str, Any]) -> Reading:
     values["na_values"] = tuple(text.strip() for text in values["na_values"])
     if "" in values["na_values"]:
         raise click.BadParameter("empty labels are missing without it; drop it.", param_hint="--na-values")
+    if values["comment"] is not None and not values["comment"].strip():
+        raise click.BadParameter("lines that begin with a blank are rows; name a character.", param_hint="--comment")
+    _check_stdin(values["labels"])
     max_bytes = int(values.pop("max_memory")) * 2**20
     return Reading(**{**values, "delimiter": delimiter}, max_bytes=max_bytes)
 
 
-def as_raw(reading: Reading, preprocess: Any) -> Reading:
+def _check_stdin(labels: Path | None) -> None:
+    """Raise if stdin is named twice, or nothing is piped in."""
+    # What an earlier command in the same process has read is not what this one is given.
+    stdin.forget()
+    params = click.get_current_context().params
+    data = params.get("data") or (params.get("file"),)
+    n = [*data, labels].count(stdin.STDIN)
+    if n > 1:
+        raise click.UsageError("- stands for stdin, which can be read once; name a file for one of the two.")
+    if n and stdin.is_terminal():
+        raise click.UsageError("- stands for stdin, and nothing is piped in: zcat rows.csv.gz | mcpca fit - ..., say.")
+
+
+def as_raw(reading: Reading, preprocess: Preprocess | None) -> Reading:
     """Return how rows are read that are to be prepared, if they are."""
-    return reading if preprocess is None else replace(reading, raw=True)
+    # Features that are only divided by their standard deviations need no others, and no counts.
+    prepares = preprocess is not None and (preprocess.kind is not None or preprocess.n_top is not None)
+    return replace(reading, raw=True) if prepares else reading
 
 
 def _check_encoding(name: str | None) -> None:
@@ -231,7 +260,11 @@ _MODEL_OPTIONS = (
 force_option = click.option("--force", is_flag=True, help="Replace results that are there.")
 open_option = click.option("--open", "open_page", is_flag=True, help="Open the page in the browser.")
 format_option = click.option(
-    "--format", type=click.Choice(["csv", "parquet"]), default="csv", show_default=True, help="Format of tables."
+    "--format",
+    type=click.Choice(["csv", "parquet", "xlsx"]),
+    default="csv",
+    show_default=True,
+    help="Format of tables.",
 )
 # ``--json`` and ``--debug`` are also looked for by ``_errors``, in the words as typed, for errors of parsing.
 _COMMON_OPTIONS = (

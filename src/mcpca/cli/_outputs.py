@@ -40,12 +40,15 @@ RESULT_TABLES = (
     "solvers",
     "noise",
     "context_dependence",
+    "features",
+    "replicability",
+    "loading_intervals",
 )
 # All that a folder of results can hold: a folder with anything else in it is never replaced.
 RESULT_FILES = frozenset(
-    {f"{name}.{suffix}" for name in RESULT_TABLES for suffix in ("csv", "parquet")}
+    {f"{name}.{suffix}" for name in RESULT_TABLES for suffix in ("csv", "parquet", "xlsx")}
     | {"diagnostics.json", "run.json", "model.mcpca", "report.html", "loadings.png", "rank.png", "rank.json"}
-    | {"context_dependence.json"}
+    | {"context_dependence.json", "evidence.json"}
     | {"comparison.html", "comparison.json", "matched_mcpcs.csv", "compared_loadings.csv", "changes.csv"}
 )
 # What systems and office programs leave in any folder that they have shown, or a file of which they have open.

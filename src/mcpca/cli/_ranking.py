@@ -6,6 +6,7 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 
 from .._rank.selection import CRITERIA, RankSelection, select_rank
@@ -47,6 +48,11 @@ def rank_files(
     with console.phase("reading"), library_errors(options.data[0]):
         data = read_data(options.data, options.reading, report=console.progress)
     print_about(data, console)
+    ranks = options.ranks
+    if ranks and ranks[-1] > data.n_features:
+        raise click.BadParameter(
+            f"{ranks[-1]} exceeds the number of features, {data.n_features}.", param_hint="--ranks"
+        )
     with console.phase("rank"), library_errors(data.files[0]):
         selection = _select(data, options, console)
     # Written before anything is printed, so that the words do not announce files that could not be written.

@@ -95,6 +95,7 @@ class FitOptions(RunOptions):
     normalize: str | None = None
     hvg: int | None = None
     target_sum: float | None = None
+    scale: bool = False
     seed: int = 0
     tol: float | None = None
     max_iter: int = 200
@@ -104,12 +105,14 @@ class FitOptions(RunOptions):
     report: bool | None = None
     picture: bool = True
     context_test: bool = True
+    replicability: bool | None = None
+    bootstrap: int = 0
     title: str | None = None
 
     @property
     def preprocess(self) -> Preprocess | None:
         """What is done to rows as they are read."""
-        return preprocess_of(self.normalize, self.hvg, self.target_sum)
+        return preprocess_of(self.normalize, self.hvg, self.target_sum, self.scale)
 
 
 @dataclass(frozen=True)
@@ -122,12 +125,13 @@ class RankOptions(RunOptions):
     normalize: str | None = None
     hvg: int | None = None
     target_sum: float | None = None
+    scale: bool = False
     format: str = "csv"
 
     @property
     def preprocess(self) -> Preprocess | None:
         """What is done to rows as they are read."""
-        return preprocess_of(self.normalize, self.hvg, self.target_sum)
+        return preprocess_of(self.normalize, self.hvg, self.target_sum, self.scale)
 
 
 def versions() -> dict[str, str]:
