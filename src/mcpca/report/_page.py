@@ -26,6 +26,7 @@ _SCRIPTS = (
     "map.js",
     "mcpc.js",
     "context.js",
+    "features.js",
     "rest.js",
     "main.js",
 )

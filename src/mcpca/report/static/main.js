@@ -35,6 +35,7 @@
     section.scrollIntoView({ behavior: "instant", block: "start" });
     section.focus({ preventScroll: true });
   };
+  mcpca.goTo = goTo;
 
   // Two contexts are compared, so they differ.
   const tellApart = (before) => {
@@ -44,6 +45,7 @@
   const show = () => {
     mcpca.mcpc.show();
     mcpca.context.show();
+    mcpca.features.show();
     mcpca.map.choose();
   };
 
@@ -81,6 +83,7 @@
     mcpca.context.begin();
     mcpca.map.begin();
     FIELDS.forEach(mcpca.address.control);
+    mcpca.features.begin();
     mcpca.rest.begin();
     mcpca.address.begin(() => tellApart(mcpca.chosen.context), show);
     byId("theme").addEventListener("click", () => setTheme(!mcpca.dark()));

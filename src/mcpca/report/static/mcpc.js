@@ -140,6 +140,7 @@
           { title: "weight in scores", value: (f) => f.weight },
         ],
         rows: all,
+        click: (f) => mcpca.features.choose(f.name, "features"),
       }),
     );
   };
