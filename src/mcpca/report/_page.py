@@ -20,6 +20,7 @@ from ._encode import as_json
 _SCRIPTS = (
     "data.js",
     "dom.js",
+    "address.js",
     "table.js",
     "charts.js",
     "marks.js",
