@@ -17,7 +17,18 @@ from .._utils.optional import require
 from ._encode import as_json
 
 # In this order: each script uses those before it.
-_SCRIPTS = ("data.js", "dom.js", "table.js", "charts.js", "map.js", "mcpc.js", "context.js", "rest.js", "main.js")
+_SCRIPTS = (
+    "data.js",
+    "dom.js",
+    "address.js",
+    "table.js",
+    "charts.js",
+    "map.js",
+    "mcpc.js",
+    "context.js",
+    "rest.js",
+    "main.js",
+)
 
 
 def page_of(content: dict[str, Any]) -> str:

@@ -8,8 +8,23 @@
   let chooser, parts;
   const pair = { x: 0, y: 1, context: null }; // null: the context with the largest loading that has rows
 
+  // Which rows, along which principal components: counted from 1 in the address.
+  const kept = (key, field, n, first) =>
+    mcpca.address.register(key, {
+      read: (text) => {
+        const value = Number(text);
+        pair[field] = Number.isInteger(value) && value >= 1 && value <= n ? value - 1 : first;
+      },
+      write: () => (pair[field] === first ? null : String(pair[field] + 1)),
+    });
+
   mcpca.mcpc = {};
   mcpca.mcpc.begin = () => {
+    if (data.rows) {
+      kept("rows-context", "context", mcpca.k, null);
+      kept("rows-x", "x", data.rows.axes, 0);
+      kept("rows-y", "y", data.rows.axes, 1);
+    }
     chooser = mcpca.chooser(
       "MCPC",
       data.mcpcs.map((_, j) => [j, mcpca.mcpcName(j)]),
@@ -288,6 +303,7 @@
       mcpca.picker(id, label, entries, value, (to) => {
         pair[key] = Number(to);
         rows(j, order);
+        mcpca.address.push();
       });
     const coordinates = mcpca.columns(sample.coordinates),
       colours = mcpca.columns(sample.scores)[j];
