@@ -28,8 +28,11 @@ _SCRIPTS = (
     "map.js",
     "map_input.js",
     "list.js",
+    "metadata.js",
+    "points.js",
     "mcpc.js",
     "context.js",
+    "scatter.js",
     "rest.js",
     "main.js",
 )

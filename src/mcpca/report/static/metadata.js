@@ -2,7 +2,7 @@
 // and the strips of colour beside the map. See _metadata.py for how they are packed.
 {
   const { el, data, byId } = mcpca;
-  const WIDE = 11; // pixels of a strip, and of its gap
+  const { view, scroller, sides } = mcpca.map;
   const FIRST = 3; // columns that are shown at first
   const MOST_LISTED = 12; // names in a legend; the rest is counted, and named where it is pointed at
   // Eight colours that colour-blind readers tell apart, and four marks: 32 names. Others are grey.
@@ -147,55 +147,58 @@
   // The strips beside the map -------------------------------------------------------------------------------------------
   const start = mcpca.range(Math.min(FIRST, columns.length));
   let shown = [...start];
-  const canvas = el("canvas", { class: "map-strips", "aria-hidden": "true" });
-  const heads = el("div", { class: "map-strip-heads", "aria-hidden": "true" });
   const box = el("fieldset", { id: "metadata", class: "metadata" }, el("legend", {}, "Known of the contexts"));
-  let drawn = null; // what the map has asked for last
+
+  // Orders of contexts: names stand together in their order, numbers with the largest first; what is not known is last.
+  const within = data.orders.contexts ?? mcpca.range(mcpca.k),
+    place = new Map(within.map((i, at) => [i, at]));
+  columns.forEach((column, c) => {
+    const code = (i) => (column.values[i] < 0 ? Infinity : column.values[i]);
+    const groups = () =>
+      [...within].sort((a, b) => (code(a) === code(b) ? place.get(a) - place.get(b) : code(a) - code(b)));
+    const sizes = () => mcpca.sortedBy(mcpca.range(mcpca.k), (i) => column.values[i]);
+    mcpca.rowOrders[`known-${c + 1}`] = [mcpca.short(column.name, 40), column.categories ? groups : sizes];
+  });
+
+  const words = (column, i) => textOf(column, column.values[i]);
+  const beside = (at) => {
+    const column = columns[at],
+      style = (i) => scaleOf(column).style(column.values[i]);
+    return {
+      title: column.name,
+      letter: letter(at),
+      colour: (i) => style(i).colour ?? mcpca.colour("grid"),
+      words: (i) => words(column, i),
+      fill: (c, x, y, w, h, i) => fill(c, x, y, w, h, style(i)),
+    };
+  };
 
   mcpca.metadata = {
     columns,
     rowColumns: data.metadata.rows,
     scaleOf,
     textOf,
-    legendOf,
     isKnown,
     valuesOf,
     starts,
     rowName,
-    n,
-    // The colours of a context, from left to right, as the map shows them.
-    cells: (i) =>
-      shown.map((c) => ({ name: columns[c].name, text: textOf(columns[c], columns[c].values[i]), ...scaleOf(columns[c]).style(columns[c].values[i]) })),
-    // Pixels that the strips take between the names and the cells.
-    width: () => (shown.length ? WIDE * shown.length + 4 : 0),
     // All that is known of a context, in words.
-    words: (i) => columns.map((column) => `${mcpca.short(column.name)}: ${mcpca.short(textOf(column, column.values[i]))}`),
-    // Whether what is known of a context has a text in it.
+    words: (i) => columns.map((column) => `${mcpca.short(column.name)}: ${mcpca.short(words(column, i))}`),
+    // Whether a name that is known of a context has a text in it.
     matches: (i, text) =>
       columns.some((c) => c.categories && c.values[i] >= 0 && c.categories[c.values[i]].toLowerCase().includes(text)),
     // Columns of a table of contexts.
     tableColumns: () =>
-      columns.map((column) => ({
-        title: mcpca.short(column.name),
-        name: Boolean(column.categories),
-        value: (i) => (!isKnown(column, column.values[i]) ? null : column.categories ? column.categories[column.values[i]] : column.values[i]),
-        text: (i) => textOf(column, column.values[i]),
-      })),
-    // Orders of contexts: names stand together in their order, numbers with the largest first; what is not known is last.
-    orders: () =>
-      Object.fromEntries(
-        columns.map((column, c) => {
-          const within = data.orders.contexts ?? mcpca.range(mcpca.k);
-          const value = (i) => (column.categories ? (column.values[i] < 0 ? Infinity : column.values[i]) : column.values[i]);
-          const order = () => {
-            const place = new Map(within.map((i, at) => [i, at]));
-            if (!column.categories) return mcpca.sortedBy(mcpca.range(mcpca.k), value);
-            return [...within].sort((a, b) => (value(a) === value(b) ? place.get(a) - place.get(b) : value(a) - value(b)));
-          };
-          return [`known-${c + 1}`, [`${mcpca.short(column.name, 24)} (${column.categories ? "groups" : "largest first"})`, order]];
-        }),
-      ),
-    // Places where another group begins, if an order is one of groups.
+      columns.map((column) => {
+        const known = (i) => (column.categories ? column.categories[column.values[i]] : column.values[i]);
+        return {
+          title: mcpca.short(column.name),
+          name: Boolean(column.categories),
+          value: (i) => (isKnown(column, column.values[i]) ? known(i) : null),
+          text: (i) => words(column, i),
+        };
+      }),
+    // Places where another group begins, if an order of contexts is one of groups.
     breaks: (order, rows) => {
       const column = columns[Number(/^known-(\d+)$/.exec(order)?.[1]) - 1];
       if (!column?.categories) return [];
@@ -203,72 +206,28 @@
     },
   };
 
-  // Called by the map as it paints: `left` is where the names end, `head` the height above the cells.
-  mcpca.metadata.paint = (map) => {
-    drawn = map;
-    const { stage, left, head, rows, r0, r1, rowHeight, top, height } = map;
-    const wide = mcpca.metadata.width();
-    canvas.hidden = heads.hidden = !wide;
-    if (!wide) return;
-    if (canvas.parentNode !== stage) stage.append(heads, canvas);
-    const dense = window.devicePixelRatio || 1,
-      h = Math.max(height - head, 1);
-    canvas.width = wide * dense;
-    canvas.height = h * dense;
-    canvas.style.cssText = `left:${left}px;top:${head}px;width:${wide}px;height:${h}px`;
-    const c = canvas.getContext("2d");
-    c.scale(dense, dense);
-    const gap = rowHeight > 8 ? 1 : 0;
-    for (let a = r0; a < r1; a++)
-      shown.forEach((at, place) => {
-        const column = columns[at];
-        fill(c, WIDE * place, a * rowHeight - top, WIDE - 2, Math.max(rowHeight - gap, 1), scaleOf(column).style(column.values[rows[a]]));
-      });
-    heads.style.cssText = `left:${left}px;width:${wide}px;height:${head}px`;
-    heads.replaceChildren(
-      ...shown.map((at, place) => {
-        const node = el("span", { title: mcpca.short(columns[at].name, 100) }, letter(at));
-        node.style.cssText = `left:${WIDE * place - 1}px;width:${WIDE}px`;
-        return node;
-      }),
-    );
-  };
-  const placeOf = (event) => {
-    const area = canvas.getBoundingClientRect();
-    const a = Math.floor((event.clientY - area.top + drawn.top) / drawn.rowHeight),
-      at = shown[Math.floor((event.clientX - area.left) / WIDE)];
-    return a >= 0 && a < drawn.rows.length && at !== undefined ? [drawn.rows[a], columns[at]] : null;
-  };
-  const tip = byId("tip");
-  canvas.addEventListener("mousemove", (event) => {
-    const found = placeOf(event);
-    tip.hidden = !found;
-    if (!found) return;
-    const [i, column] = found;
-    tip.replaceChildren(
-      el("b", {}, mcpca.nameNode(data.contexts[i], 60)),
-      el("span", {}, mcpca.nameNode(column.name), ": ", mcpca.nameNode(textOf(column, column.values[i]), 200)),
-    );
-    tip.style.left = `${Math.min(event.clientX + 14, window.innerWidth - 270)}px`;
-    tip.style.top = `${event.clientY + 14}px`;
-  });
-  canvas.addEventListener("mouseleave", () => (tip.hidden = true));
-  canvas.addEventListener("click", (event) => {
-    const found = placeOf(event);
-    if (found) mcpca.choose({ context: found[0] }, "context");
+  sides.addEventListener("click", (event) => {
+    const top = sides.getBoundingClientRect().top;
+    const i = view.rows[Math.floor((event.clientY - top + scroller.scrollTop) / view.rowHeight)];
+    if (i !== undefined) mcpca.choose({ context: i }, "context");
   });
 
   // Which strips are shown, with their colours: a line for each column.
   const fillBox = () => {
+    mcpca.map.beside = shown.map(beside);
     box.replaceChildren(
       box.firstChild,
       ...columns.map((column, at) => {
         const on = shown.includes(at);
-        const check = el("input", { type: "checkbox", id: `strip-${at + 1}`, change: (e) => toggle(at, e.target.checked) });
+        const check = el("input", {
+          type: "checkbox",
+          id: `strip-${at + 1}`,
+          change: (event) => toggle(at, event.target.checked),
+        });
         check.checked = on;
         return el(
           "div",
-          { class: "strip-line" },
+          { class: on ? "strip-line" : "strip-line off" },
           el("label", {}, check, " ", el("b", { "aria-hidden": "true" }, letter(at)), " ", mcpca.nameNode(column.name)),
           ...(on ? legendOf(column) : []),
         );
@@ -282,24 +241,27 @@
     mcpca.address.push();
   };
   const show = () => {
-    fillBox();
+    mcpca.metadata.refresh();
     mcpca.map.refresh();
   };
+  mcpca.metadata.refresh = () => columns.length && fillBox(); // signs have the colours of the page
 
-  // Before the map begins; `place` is the element that the lines are put into.
-  mcpca.metadata.begin = (place) => {
+  // Before the map begins, which measures what is below it.
+  mcpca.metadata.begin = () => {
     if (!columns.length) return;
-    place.append(box);
+    byId("map-view").after(box);
     fillBox();
     mcpca.address.register("strips", {
       read: (text) => {
-        const given = text === "" ? [] : (text ?? "?").split(".").map((one) => Number(one) - 1);
-        shown = given.every((at) => Number.isInteger(at) && at >= 0 && at < columns.length) ? [...new Set(given)] : [...start];
-        shown.sort((a, b) => a - b);
+        const given = text === "none" ? [] : (text ?? "?").split(".").map((one) => Number(one) - 1);
+        const usable = given.every((at) => Number.isInteger(at) && at >= 0 && at < columns.length);
+        shown = usable ? [...new Set(given)].sort((a, b) => a - b) : [...start];
       },
-      write: () => (String(shown) === String(start) ? null : shown.map((at) => at + 1).join(".")),
+      write: () => {
+        if (String(shown) === String(start)) return null;
+        return shown.length ? shown.map((at) => at + 1).join(".") : "none";
+      },
       show,
     });
   };
-  mcpca.metadata.refresh = () => columns.length && fillBox(); // signs have the colours of the page
 }
