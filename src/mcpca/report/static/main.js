@@ -64,6 +64,7 @@
   const setTheme = (dark) => {
     document.documentElement.dataset.theme = dark ? "dark" : "light";
     byId("theme").setAttribute("aria-pressed", String(dark));
+    mcpca.metadata.refresh();
     mcpca.map.refresh();
     mcpca.repaint();
   };
@@ -81,9 +82,11 @@
       (data.rows ? data.rows.words : "");
     mcpca.mcpc.begin();
     mcpca.context.begin();
+    mcpca.metadata.begin();
     mcpca.map.begin();
     FIELDS.forEach(mcpca.address.control);
     mcpca.features.begin();
+    mcpca.scatter.begin();
     mcpca.rest.begin();
     mcpca.address.begin(() => tellApart(mcpca.chosen.context), show);
     byId("theme").addEventListener("click", () => setTheme(!mcpca.dark()));
