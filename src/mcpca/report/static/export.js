@@ -113,7 +113,7 @@
           "aria-label": `Save ${extension.toUpperCase()}: ${label}`,
           click: () => save(extension),
         },
-        extension.toUpperCase(),
+        `Save ${extension.toUpperCase()}`,
       ),
     );
   };

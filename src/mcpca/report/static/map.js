@@ -19,7 +19,7 @@
     WIDEST = 56; // columns
   const LABEL = 14; // pixels that a name needs
   const FEW_LABELS = 62; // pixels that names get at least
-  const PAGE = 780; // pixels down a printed page, less the title
+  const PAGE = 640; // pixels down a printed page, less the title
   const LEAST = 280; // pixels down, whatever the window
   const MOST_NUMBERS = 150; // cells; beyond it the colours say more
 

@@ -6,11 +6,26 @@
     NAME = 6.3, // pixels across for a letter
     LONGEST = 40, // letters of a name
     STRIP = 14,
-    MANY = 60; // rows from which they are lower
+    MANY = 60, // rows from which they are lower
+    MOST_VALUES = 12; // of a strip
 
   const text = (x, y, words, more = {}) =>
     svg("text", { x, y, "font-size": 11, fill: mcpca.colour("text"), ...more }, words);
   const middle = { "dominant-baseline": "central" };
+
+  const mark = (key, at) => {
+    const node = svg("g", { "stroke-width": 1.4 });
+    for (const [d, way, colour] of mcpca.marks.pieces(key, at))
+      node.append(svg("path", { d, fill: "none", [way]: mcpca.colour(colour) }));
+    return node;
+  };
+  // What a strip holds, [words, colour] in the order of the words; of many, as of numbers, some from first to last.
+  const collator = new Intl.Collator("en", { numeric: true });
+  const valuesOf = ({ words, colour }, rows) => {
+    const found = [...new Map(rows.map((i) => [words(i), colour(i)]))].sort((a, b) => collator.compare(a[0], b[0]));
+    const shown = found.length > MOST_VALUES ? mcpca.range(5).map((at) => found[Math.round((at * (found.length - 1)) / 4)]) : found;
+    return shown.map(([text, of]) => [mcpca.short(text, 24), of]);
+  };
 
   mcpca.drawMap = () => {
     const { rows, columns } = mcpca.map.view,
@@ -62,17 +77,15 @@
             ),
         )
       : [];
-    const bold = (chosen) => (chosen ? { "font-weight": 700, fill: mcpca.colour("accent") } : {});
     const rowNames = names.map((name, a) =>
       text(left - 6, y(a), name, {
         "text-anchor": "end",
         "font-size": size,
         ...middle,
-        ...bold(rows[a] === mcpca.chosen.context),
       }),
     );
     const columnNames = columns.map((j, b) =>
-      text(x(b), top + 12, String(j + 1), { "text-anchor": "middle", ...bold(j === mcpca.chosen.mcpc) }),
+      text(x(b), top + 12, String(j + 1), { "text-anchor": "middle" }),
     );
     const givenNames = columns.flatMap((j, b) =>
       heads[b] === ""
@@ -89,10 +102,9 @@
     );
     const markShapes = marks.flatMap((key, line) =>
       columns.map((j, b) => {
-        const mark = svg("g", { transform: `translate(${x(b)} ${top + 20 + (line + 0.5) * STRIP})`, "stroke-width": 1.4 });
-        for (const [d, way, colour] of mcpca.marks.pieces(key, mcpca.marks.level(key, j)))
-          mark.append(svg("path", { d, fill: "none", [way]: mcpca.colour(colour) }));
-        return mark;
+        const node = mark(key, mcpca.marks.level(key, j));
+        node.setAttribute("transform", `translate(${x(b)} ${top + 20 + (line + 0.5) * STRIP})`);
+        return node;
       }),
     );
     const strips = beside.flatMap(({ colour, words }, at) =>
@@ -121,14 +133,34 @@
     stops.forEach((colour, at) =>
       bar.append(svg("stop", { offset: `${(100 * at) / (stops.length - 1)}%`, "stop-color": colour })),
     );
-    const below = y1 + 22;
+    let below = y1 + 22;
     const ramp = [
       svg("defs", {}, bar),
       text(left, below, "0", { ...middle, "text-anchor": "end" }),
       svg("rect", { x: left + 6, y: below - 5, width: 120, height: 10, fill: "url(#ramp)", stroke: mcpca.colour("line") }),
       text(left + 132, below, `${most}  ${what}`, middle),
     ];
-    const width = Math.max(x1, left + 140 + NAME * (most.length + what.length + 2)) + MARGIN;
+    let across = left + 140 + NAME * (most.length + what.length + 2);
+    // Lines of what marks and strips stand for: a shape, words, and so on, side by side.
+    const line = (entries) => {
+      let at = left - 6;
+      below += 20;
+      return entries.flatMap(([shape, words]) => {
+        if (shape) shape.setAttribute("transform", `translate(${at + 12} ${below})`);
+        const said = text(at + (shape ? 22 : 6), below, words, middle);
+        at += (shape ? 32 : 16) + NAME * [...words].length;
+        across = Math.max(across, at);
+        return shape ? [shape, said] : [said];
+      });
+    };
+    const swatch = (colour) => svg("g", {}, svg("rect", { x: -5, y: -5, width: 10, height: 10, fill: colour ?? "none" }));
+    const explained = [
+      ...marks.flatMap((key) => line(mcpca.marks.legendEntries(key).map(([at, words]) => [mark(key, at), words]))),
+      ...beside.flatMap((strip, at) =>
+        line([[null, `${titles[at]}:`], ...valuesOf(strip, rows).map(([words, colour]) => [swatch(colour), words])]),
+      ),
+    ];
+    const width = Math.max(x1, across) + MARGIN;
     const [w, h] = [width, below + 14 + MARGIN].map(Math.ceil);
     return svg(
       "svg",
@@ -142,6 +174,7 @@
       group("marks", ...markNames, ...markShapes),
       group("known", ...stripNames, ...strips),
       group("scale", ...ramp),
+      group("legend", ...explained),
     );
   };
 }

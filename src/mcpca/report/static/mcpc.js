@@ -41,7 +41,7 @@
       ["naming", "words", "features", "loadings", "scores", "rows", "back"].map((name) => [name, el("div")]),
     );
     byId("mcpc").append(
-      el("div", { class: "title" }, el("h2", { id: "mcpc-title" }, "MCPC", printedName), chooser.node, mcpca.backToMap()),
+      el("div", { class: "title" }, el("h2", { id: "mcpc-title" }, el("span", { class: "screen-only" }, "MCPC"), printedName), chooser.node, mcpca.backToMap()),
       ...Object.values(parts),
     );
     parts.naming.append(mcpca.names.box);
@@ -56,7 +56,7 @@
   mcpca.mcpc.show = () => {
     const j = mcpca.chosen.mcpc;
     chooser.update();
-    printedName.replaceChildren(" ", mcpca.nameNode(data.mcpcs[j], 60));
+    printedName.replaceChildren(mcpca.nameNode(data.mcpcs[j], 60));
     mcpca.names.show();
     const order = mcpca.sortedBy(mcpca.range(mcpca.k), (i) => data.loadings[i][j]);
     const carrying = order.slice(0, data.ofMcpcs.carrying[j]);

@@ -82,6 +82,7 @@
       const head = el("th", {
         scope: "col",
         class: rows.length && typeof column.value(rows[0]) === "number" ? "number" : null,
+        "data-title": column.title, // for paper
       });
       head.append(el("button", { type: "button", class: "sort", click: () => sortBy(c) }, column.title));
       return head;
