@@ -15,7 +15,6 @@ from ._utils.arguments import check_integer
 from ._utils.array_api import to_host
 from ._utils.types import Array
 
-
 N_FEATURES = 25  # at each pole in reports and tables of features
 
 

@@ -61,7 +61,9 @@ _READING_OPTIONS: dict[str, _Decorator] = {
     "context": click.option(
         "-c", "--context", multiple=True, help="Context of each row; several are crossed.", **_column
     ),
-    "labels": click.option("--labels", type=FILE, metavar="FILE", help="Contexts in a separate file, one per row."),
+    "labels": click.option(
+        "--labels", type=FILE, metavar="FILE", help="Contexts in a separate file, one per row, or by names of rows."
+    ),
     "index": click.option("--index", help="Names of rows.", **_column),
     "drop": click.option(
         "--drop", multiple=True, metavar="PATTERN", help="Columns that are not features; @FILE lists them."
@@ -81,7 +83,7 @@ _READING_OPTIONS: dict[str, _Decorator] = {
     ),
     "drop_unlabelled": click.option("--drop-unlabelled", is_flag=True, help="Leave out rows without a context."),
     "na_values": click.option(
-        "--na-values", multiple=True, metavar="TEXT", help="Text that means 'no context', like empty cells: NA, say."
+        "--na-values", multiple=True, metavar="TEXT", help="Text that means 'missing', like empty cells: n.d., say."
     ),
     "allow_duplicates": click.option(
         "--allow-duplicates", is_flag=True, help="Accept files of the same content; their rows then count twice."
@@ -92,6 +94,11 @@ _READING_OPTIONS: dict[str, _Decorator] = {
     "delimiter": click.option("--delimiter", metavar="CHAR", help="Delimiter of text, or 'tab'; guessed otherwise."),
     "decimal": click.option("--decimal", type=click.Choice([".", ","]), default=".", help="Decimal point of text."),
     "encoding": click.option("--encoding", metavar="NAME", help="Encoding of text; UTF-8 otherwise."),
+    "comment": click.option("--comment", metavar="CHAR", help="Skip lines of text that begin so: '#', say."),
+    "sheet": click.option("--sheet", metavar="NAME", help="Sheet of a workbook (.xlsx)."),
+    "transpose": click.option(
+        "--transpose", is_flag=True, help="Lines are features and columns are rows: genes x samples."
+    ),
     "max_memory": click.option(
         "--max-memory",
         type=click.IntRange(1),

@@ -38,7 +38,7 @@ RESULT_TABLES = (
 RESULT_FILES = frozenset(
     {f"{name}.{suffix}" for name in RESULT_TABLES for suffix in ("csv", "parquet")}
     | {"diagnostics.json", "run.json", "model.mcpca", "report.html", "loadings.png", "rank.png", "rank.json"}
-    | {"context_dependence.json", "replicability.json"}
+    | {"context_dependence.json", "evidence.json"}
 )
 _HASH_CHUNK_BYTES = 2**20
 

@@ -28,8 +28,12 @@ _SCRIPTS = (
     "map.js",
     "map_input.js",
     "list.js",
+    "metadata.js",
+    "points.js",
     "mcpc.js",
     "context.js",
+    "features.js",
+    "scatter.js",
     "rest.js",
     "main.js",
 )

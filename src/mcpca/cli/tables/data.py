@@ -31,20 +31,27 @@ class Reading:
     context : tuple of str
         Columns (of a table, of ``obs``, or 1-D arrays of an .npz) with the context of each row; several are crossed.
     labels : Path or None
-        A file with the context of each row: one per line, an .npy, or a table with the columns ``context``.
+        A file with the context of each row: one per line, an .npy, or a table with the columns ``context``, whose
+        lines are matched to rows by name where both have names.
     features, drop : tuple of str
         Patterns such as ``"emb_*"`` of columns to take and to leave out; ``"@FILE"`` stands for the names in a file.
     index : str or None
         The column with names of rows.
     header, delimiter, decimal, encoding
         Of text; None is guessed.
+    comment : str or None
+        How lines of text begin that are skipped.
+    sheet : str or None
+        The sheet of a workbook; None is the only one with something in it.
+    transpose : bool
+        Whether lines of the file are features, and its columns are rows: genes x samples.
     layer, obsm : str or None
         The matrix of an AnnData to read in place of ``X``.
     mask_var : str or None
         The column of ``var`` that says which features of an AnnData to take; None is "highly_variable" if there is
         such a column and features are not named, "all" takes all.
     na_values : tuple of str
-        Labels that count as missing, besides blank ones; in text also among numbers.
+        Labels that count as missing, besides blank ones; in text and workbooks also among numbers.
     min_samples : int
         Contexts with fewer rows are left out.
     drop_unlabelled : bool
@@ -70,6 +77,9 @@ class Reading:
     delimiter: str | None = None
     decimal: str = "."
     encoding: str | None = None
+    comment: str | None = None
+    sheet: str | None = None
+    transpose: bool = False
     layer: str | None = None
     obsm: str | None = None
     mask_var: str | None = None
@@ -112,7 +122,7 @@ class FilePart:
         Columns that could be features and were not asked for.
     row_numbers : list of str
         Features that rise by whole numbers from each row to the next.
-    notes, oddities : list of str
+    notes, oddities, says : list of str
         As in ``TableData``.
     """
 
@@ -128,6 +138,7 @@ class FilePart:
     notes: list[str] = field(default_factory=list)
     oddities: list[str] = field(default_factory=list)
     annotations: dict[str, Labels] = field(default_factory=dict)
+    says: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -153,6 +164,8 @@ class TableData:
         Contexts that were left out because they are small, with their number of rows.
     oddities : list of str
         What looks like a mistake, in words.
+    says : list of str
+        How the files were understood, where that is not plain from the options.
     annotations : dict of str to array
         ``groups``, ``batch`` and ``covariates`` of the rows, as the estimator takes them; those that were asked for.
     """
@@ -168,6 +181,7 @@ class TableData:
     notes: list[str] = field(default_factory=list)
     dropped: dict[str, int] = field(default_factory=dict)
     oddities: list[str] = field(default_factory=list)
+    says: list[str] = field(default_factory=list)
     annotations: dict[str, Any] = field(default_factory=dict)
 
     @property

@@ -29,7 +29,7 @@ _UNREADABLE = {
     b"\x28\xb5\x2f\xfd": "compressed by zstd",
     b"\xfd7zXZ\x00": "compressed by xz",
     b"%PDF": "a PDF",
-    b"\xd0\xcf\x11\xe0": "an old Excel workbook",
+    b"\xd0\xcf\x11\xe0": "an old Excel workbook (.xls, or one with a password)",
     b"\x80\x04\x95": "a Python pickle, which can run code and is never opened",
     b"RDX": "an R workspace",
 }
@@ -38,7 +38,7 @@ _ZARR_FILES = (".zgroup", "zarr.json", ".zattrs", ".zmetadata")  # of versions 2
 
 
 class FileKind(NamedTuple):
-    """Format of a file, one of "text", "Parquet", "h5ad", "zarr", "npy", "npz", "moments", "model" and "folder".
+    """Format of a file, one of "text", "Parquet", "Excel", "h5ad", "zarr", "npy", "npz", "moments", "model" and "folder".
 
     ``compression`` is "gzip" or None.
     """
@@ -49,7 +49,7 @@ class FileKind(NamedTuple):
     @property
     def is_table(self) -> bool:
         """Whether ``tabular.open_table`` opens it."""
-        return self.format in ("text", "Parquet")
+        return self.format in ("text", "Parquet", "Excel")
 
     @property
     def is_anndata(self) -> bool:
@@ -100,7 +100,7 @@ def _format_of(path: Path, head: bytes) -> str:
     for magic, what in _UNREADABLE.items():
         if head.startswith(magic):
             raise UnusableFileError(
-                path, f"is {what}; pass delimited text (also .gz), Parquet, .h5ad, .zarr, .npz or .npy."
+                path, f"is {what}; pass delimited text (also .gz), Parquet, .xlsx, .h5ad, .zarr, .npz or .npy."
             )
     return "text"  # or some other binary file, which is noticed by its zero bytes when it is read
 
@@ -144,5 +144,5 @@ def _format_in_zip(path: Path) -> str:
     if names and all(name.endswith(".npy") for name in names):
         return "npz"
     if any(name.startswith("xl/") for name in names):
-        raise UnusableFileError(path, "is an Excel workbook; save the sheet as CSV.")
+        return "Excel"
     raise UnusableFileError(path, "is a zip file without NumPy arrays; unpack it first (unzip).")

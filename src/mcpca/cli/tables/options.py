@@ -14,7 +14,9 @@ from .data import Reading
 from .kinds import FileKind, file_kind
 
 _ANNDATA = frozenset({"h5ad", "zarr"})
-_ROWS = frozenset({"text", "Parquet", "npz", "npy"}) | _ANNDATA
+_ROWS = frozenset({"text", "Excel", "Parquet", "npz", "npy"}) | _ANNDATA
+_NOT_ANNDATA = _ROWS - _ANNDATA
+_CELLS = frozenset({"text", "Excel"})  # formats whose cells are what somebody typed
 # For each field of ``Reading``: its option, the formats that have a use for it, and what these are in words.
 # Not here: --allow-duplicates and --max-memory, a permission and a bound, which are obeyed by whatever is read.
 _OPTIONS = {
@@ -26,10 +28,13 @@ _OPTIONS = {
     "layer": ("--layer", _ANNDATA, "AnnData (.h5ad, .zarr)"),
     "obsm": ("--obsm", _ANNDATA, "AnnData (.h5ad, .zarr)"),
     "mask_var": ("--mask-var", _ANNDATA, "AnnData (.h5ad, .zarr); choose columns with --features"),
-    "header": ("--no-header", frozenset({"text"}), "text"),
+    "header": ("--no-header", _CELLS, "text and workbooks"),
     "delimiter": ("--delimiter", frozenset({"text"}), "text"),
     "decimal": ("--decimal", frozenset({"text"}), "text"),
     "encoding": ("--encoding", frozenset({"text"}), "text"),
+    "comment": ("--comment", frozenset({"text"}), "text"),
+    "sheet": ("--sheet", frozenset({"Excel"}), "workbooks (.xlsx)"),
+    "transpose": ("--transpose", _NOT_ANNDATA, "tables and arrays: an AnnData says what is a row and what a feature"),
     "na_values": ("--na-values", _ROWS, "files of rows"),
     "min_samples": ("--min-samples", _ROWS, "files of rows"),
     "drop_unlabelled": ("--drop-unlabelled", _ROWS, "files of rows"),
@@ -75,7 +80,7 @@ def check_for_model(reading: Reading, files: Sequence[Path]) -> None:
 
 def check_without_contexts(reading: Reading, files: Sequence[Path], kinds: Sequence[FileKind]) -> None:
     """Raise if an option is about contexts and the rows have none."""
-    text = any(kind.format == "text" for kind in kinds)  # --na-values is about its numbers too
+    text = any(kind.format in _CELLS for kind in kinds)  # --na-values is about their numbers too
     fields_given = [name for name in _ABOUT_CONTEXTS if _is_given(reading, name) and not (text and name == "na_values")]
     if fields_given:
         raise UnusableFileError(
@@ -89,10 +94,13 @@ def _used_by_labels(reading: Reading) -> frozenset[str]:
     """Return the fields that are about the file of labels, if there is one."""
     if reading.labels is None:
         return frozenset()
-    # Encoding and delimiter can only be about text; a delimiter, only where columns are named.
-    if file_kind(reading.labels).format != "text":
+    format = file_kind(reading.labels).format
+    if format == "Excel":
+        return frozenset({"sheet"})
+    # Encoding, comments and delimiter can only be about text; a delimiter, only where columns are named.
+    if format != "text":
         return frozenset()
-    return frozenset({"encoding", "delimiter"} if reading.context else {"encoding"})
+    return frozenset({"encoding", "comment", *(["delimiter"] if reading.context else [])})
 
 
 def _is_given(reading: Reading, name: str) -> bool:
@@ -103,5 +111,6 @@ def _is_given(reading: Reading, name: str) -> bool:
 
 def _kind_in_words(kind: FileKind) -> str:
     words = {"text": "a text table", "Parquet": "a Parquet table", "h5ad": "an .h5ad", "zarr": "a .zarr"}
+    words |= {"Excel": "an Excel workbook"}
     words |= {"npy": "an .npy", "npz": "an .npz", "model": "a fitted model", "moments": "a file of moments"}
     return words.get(kind.format, kind.format)

@@ -15,6 +15,7 @@ from pathlib import Path
 from ..._covariances.moments import ContextMoments
 from ..._data.doubtful_labels import alike, missing_by_name, told_alike
 from ..._data.labels import MISSING_TEXTS, SEPARATOR
+from ..._utils.natural_order import natural
 from ..._utils.printing import counted
 from ..._utils.progress import silent
 from ..._utils.types import Report
@@ -26,7 +27,7 @@ from .data import Budget, FilePart, Reading, TableData
 from .duplicates import check_duplicates
 from .kinds import FileKind, file_kind
 from .label_files import labels_from
-from .labels import Labels, crossed_labels, natural, same_label, stacked
+from .labels import Labels, crossed_labels, same_label, stacked
 from .options import check_for_model, check_options, check_without_contexts
 from .tabular import open_table, read_table
 

@@ -89,6 +89,7 @@
       [settle, showAll] = [settling, showing];
       load();
     },
+    reading: () => reading, // while fields are filled in from the address, not by the reader
     text: now, // of what is shown now
     current: () => inHistory,
   };

@@ -66,12 +66,13 @@
     stale.delete(node);
     if (printed.delete(node)) Plotly.purge(node); // it would keep the width of the paper
     if (mcpca.printing) printed.add(node);
-    const { traces, layout, height } = drawn.get(node)();
+    const { traces, layout, height, after } = drawn.get(node)();
     const merged = { ...base(height), ...layout };
     Plotly.react(node, traces, merged, config);
+    after?.(node); // where a chart listens to its reader
   };
 
-  // A place for a chart; `label` is what a screen reader says, `make` returns {traces, layout, height}.
+  // A place for a chart; `label` is what a screen reader says, `make` returns {traces, layout, height, after}.
   // It is painted when it comes near the window: a choice changes many charts, of which few are looked at.
   const watcher = new IntersectionObserver(
     (entries) => {

@@ -43,8 +43,13 @@
     if (mcpca.r > 1)
       lines.push(`Correlation left between scores: ${number(facts.correlation[i], 2)} (root mean square; 0 is exact).`);
     if (facts.noise) lines.push(`Noise variance beside the MCPCs: ${number(facts.noise[i], 3)}.`);
+    const known = mcpca.metadata.words(i).map((text, at) => [at ? "; " : "Known of it: ", el("bdi", {}, text)]);
     parts.words.replaceChildren(
-      ...[mcpca.wholeName(data.contexts[i], 60), el("p", { id: "context-words" }, lines.join(" "))].filter(Boolean),
+      ...[
+        mcpca.wholeName(data.contexts[i], 60),
+        el("p", { id: "context-words" }, lines.join(" ")),
+        known.length ? el("p", { id: "context-known" }, ...known, ".") : null,
+      ].filter(Boolean),
     );
     made(i);
     fit(i);

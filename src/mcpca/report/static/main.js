@@ -35,6 +35,7 @@
     section.scrollIntoView({ behavior: "instant", block: "start" });
     section.focus({ preventScroll: true });
   };
+  mcpca.goTo = goTo;
 
   // Two contexts are compared, so they differ.
   const tellApart = (before) => {
@@ -44,6 +45,7 @@
   const show = () => {
     mcpca.mcpc.show();
     mcpca.context.show();
+    mcpca.features.show();
     mcpca.map.choose();
   };
 
@@ -62,6 +64,7 @@
   const setTheme = (dark) => {
     document.documentElement.dataset.theme = dark ? "dark" : "light";
     byId("theme").setAttribute("aria-pressed", String(dark));
+    mcpca.metadata.refresh();
     mcpca.map.refresh();
     mcpca.repaint();
   };
@@ -79,8 +82,11 @@
       (data.rows ? data.rows.words : "");
     mcpca.mcpc.begin();
     mcpca.context.begin();
+    mcpca.metadata.begin();
     mcpca.map.begin();
     FIELDS.forEach(mcpca.address.control);
+    mcpca.features.begin();
+    mcpca.scatter.begin();
     mcpca.rest.begin();
     mcpca.address.begin(() => tellApart(mcpca.chosen.context), show);
     byId("theme").addEventListener("click", () => setTheme(!mcpca.dark()));

@@ -33,7 +33,8 @@
     least: 0,
     fit: true,
   };
-  // beside: [{title, colour(i), words(i)}], one for each narrow column; a colour of null is left blank.
+  // beside: [{title, letter, colour(i), words(i), fill(canvas, x, y, w, h, i)}], one for each narrow column; a letter stands
+  // above it, and `fill` paints a cell where a colour is not enough.
   mcpca.map = { view, state, beside: [] };
 
   // Colours 0..255 by interpolation between the stops of a ramp.
@@ -65,7 +66,7 @@
     view.columns = columns().filter((j) => found(j) && passes(j));
     view.rows = rows().filter(
       (i) =>
-        (text === "" || data.contexts[i].toLowerCase().includes(text)) &&
+        (text === "" || data.contexts[i].toLowerCase().includes(text) || mcpca.metadata.matches(i, text)) &&
         (state.least === 0 || view.columns.some((j) => carries(i, j))),
     );
     if (view.at && (view.at[0] >= view.rows.length || view.at[1] >= view.columns.length)) view.at = null;
@@ -233,6 +234,10 @@
       c.strokeStyle = mcpca.colour("accent");
       c.strokeRect(x - left - 0.5, y - top - 0.5, across, down);
     };
+    // Lines between groups of contexts, where these stand together.
+    c.fillStyle = mcpca.colour("text");
+    if (rowHeight >= 3)
+      for (const a of mcpca.metadata.breaks(state.rowOrder, rows)) c.fillRect(0, snap(a * rowHeight - top) - 1, w, 1);
     const [a, b] = [rows.indexOf(mcpca.chosen.context), columns.indexOf(mcpca.chosen.mcpc)];
     if (a >= 0) outline(0, a * rowHeight, columns.length * columnWidth, Math.max(rowHeight, 3), 1.5);
     if (b >= 0) outline(b * columnWidth, 0, columnWidth, rows.length * rowHeight, 1.5);
@@ -259,11 +264,13 @@
   const paintSides = (r0, r1, top) => {
     const { rows, rowHeight, names: from, labels, height, head } = view;
     const c = prepare(sides, from, head, Math.max(labels - from, 0), Math.max(height - head, 1));
-    mcpca.map.beside.forEach(({ colour }, at) => {
+    mcpca.map.beside.forEach(({ colour, fill }, at) => {
       for (let a = r0; a < r1; a++) {
-        const y = snap(a * rowHeight - top);
+        const y = snap(a * rowHeight - top),
+          down = Math.max(snap((a + 1) * rowHeight - top) - y - (rowHeight > 8 ? 1 : 0), 0.5);
         c.fillStyle = colour(rows[a]) ?? "transparent";
-        c.fillRect(at * BESIDE, y, BESIDE - 2, Math.max(snap((a + 1) * rowHeight - top) - y - (rowHeight > 8 ? 1 : 0), 0.5));
+        if (fill) fill(c, at * BESIDE, y, BESIDE - 2, down, rows[a]);
+        else c.fillRect(at * BESIDE, y, BESIDE - 2, down);
       }
     });
   };
@@ -332,7 +339,12 @@
       node.style.cssText = `width:${wide - 8}px;top:${line ? NUMBERS - 6 + (line - 1) * STRIP : 5}px`;
       return node;
     });
-    numbers.replaceChildren(...aside, ...heads);
+    const letters = mcpca.map.beside.map(({ letter, title }, at) => {
+      const node = el("span", { class: "map-letter", title: mcpca.short(title, 100) }, letter ?? "");
+      node.style.cssText = `left:${wide + at * BESIDE - 1}px;width:${BESIDE}px;top:${view.head - 20}px`;
+      return node;
+    });
+    numbers.replaceChildren(...aside, ...letters, ...heads);
     numbers.style.height = `${view.head - 4}px`;
   };
 

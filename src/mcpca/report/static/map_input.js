@@ -160,6 +160,7 @@
       if (!details.open) return;
       const columns = [
         { title: "context", name: true, value: (i) => data.contexts[i] },
+        ...mcpca.metadata.tableColumns(),
         ...view.columns.map((j) => ({ title: data.mcpcs[j], value: (i) => data.loadings[i][j] })),
       ];
       details.lastElementChild.replaceChildren(
