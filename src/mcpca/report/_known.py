@@ -1,7 +1,7 @@
 """What the user and an AnnData say of contexts and rows, gathered for the page: ``render`` calls this, in two steps.
 
-``known_of_rows`` comes before rows are read, since columns of X may be metadata and no features; ``Known.content`` after
-rows were drawn, since only these are in the page.
+``known_of_rows`` comes before rows are read, since columns of X may be metadata and no features; ``Known.content``
+after rows were drawn, since only these are in the page.
 """
 
 from __future__ import annotations
