@@ -53,9 +53,7 @@ def read_context_table(path: Path, reading: Reading, contexts: Sequence[str]) ->
     notes = []
     others = [name for name in names.categories if name not in set(contexts)]
     if others:
-        notes.append(
-            f"{counted(len(others), 'line')} of {path} about no context of the rows: {quoted_names(others)}."
-        )
+        notes.append(f"{counted(len(others), 'line')} of {path} about no context of the rows: {quoted_names(others)}.")
     if len(columns) > len(shown):
         notes.append(f"all but the first {MOST_COLUMNS} of {len(columns)} columns of {path}.")
     absent = [name for name in contexts if name not in rows]
