@@ -94,6 +94,9 @@ def check_fit(params: dict[str, Any]) -> None:
         raise without_effect("--title", "with --no-report there is none to give it to; drop one of the two")
     if params["open_page"] and params["report"] is False:
         raise without_effect("--open", "with --no-report there is no page; drop one of the two")
+    for option, given in (("--context-table", params["context_table"]), ("--row-metadata", params["row_metadata"])):
+        if given and params["report"] is False:
+            raise without_effect(option, "it is for the report, and --no-report leaves that out; drop one of the two")
 
 
 def preprocess_of(

@@ -28,6 +28,8 @@ RUN_FORMAT = "mcpca-run"
 RUN_FORMAT_VERSION = 2  # 1 had absolute paths, and no runs of mcpca rank
 # Packages whose version can change a result.
 _PACKAGES = ("numpy", "scipy", "scikit-learn", "pyarrow", "anndata", "h5py", "zarr", "click")
+# Fields of ``Reading`` that name a file: labels, and tables beside the rows.
+_READING_PATHS = tuple(field.name for field in fields(Reading) if "Path" in str(field.type))
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,9 @@ class RunOptions:
         """Return JSON values; paths are relative to ``folder``, where the record is, or absolute."""
         # Patterns @FILE name files too, and are stored like the others.
         reading = asdict(self.reading)
-        reading["labels"] = None if self.reading.labels is None else stored_path(self.reading.labels, folder)
+        for name in _READING_PATHS:
+            path = getattr(self.reading, name)
+            reading[name] = None if path is None else stored_path(path, folder)
         for name in ("features", "drop"):
             reading[name] = [
                 f"@{stored_path(Path(value[1:]), folder)}" if value.startswith("@") else value
@@ -61,10 +65,12 @@ class RunOptions:
         values: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in content["reading"].items()
         }
-        labels = values.pop("labels")
         for name in ("features", "drop"):
             values[name] = tuple(f"@{path(value[1:])}" if value.startswith("@") else value for value in values[name])
-        reading = Reading(**values, labels=None if labels is None else path(labels))
+        # Records of earlier versions lack what came later here, too.
+        paths = {name: values.get(name) for name in _READING_PATHS}
+        values |= {name: None if text is None else path(text) for name, text in paths.items()}
+        reading = Reading(**values)
         # Records of earlier versions lack options that came later; those runs had them at their defaults.
         simple = {
             name: tuple(content[name]) if isinstance(content[name], list) else content[name]
@@ -74,7 +80,7 @@ class RunOptions:
         if located is None:
             return cls(tuple(map(Path, content["data"])), reading, **simple)
         lists = [value[1:] for name in ("features", "drop") for value in content["reading"][name] if value[:1] == "@"]
-        return cls(located.data(content["data"], [*lists, labels]), reading, **simple)
+        return cls(located.data(content["data"], [*lists, *filter(None, paths.values())]), reading, **simple)
 
     @classmethod
     def _simple_fields(cls) -> list[str]:

@@ -19,7 +19,7 @@ from ._encode import rounded
 from ._page import assembled
 from ._render import check_target
 
-_SCRIPTS = ("data.js", "dom.js", "table.js", "comparison.js")
+_SCRIPTS = ("data.js", "dom.js", "address.js", "export.js", "table.js", "comparison.js")
 _STYLES = ("page.css", "comparison.css")
 _MOST_CELLS = 3600  # of the matrix of |cos|: 60 by 60 MCPCs; beyond that the table of pairs says more
 N_FEATURES = 12  # of each of the two at a pair

@@ -18,7 +18,30 @@ from .._utils.optional import require
 from ._encode import as_json
 
 # In this order: each script uses those before it.
-_SCRIPTS = ("data.js", "dom.js", "table.js", "charts.js", "map.js", "mcpc.js", "context.js", "rest.js", "main.js")
+_SCRIPTS = (
+    "data.js",
+    "dom.js",
+    "address.js",
+    "export.js",
+    "names.js",
+    "table.js",
+    "charts.js",
+    "marks.js",
+    "orders.js",
+    "map.js",
+    "map_input.js",
+    "list.js",
+    "metadata.js",
+    "points.js",
+    "mcpc.js",
+    "context.js",
+    "features.js",
+    "scatter.js",
+    "rest.js",
+    "map_svg.js",
+    "print.js",
+    "main.js",
+)
 
 
 def page_of(content: dict[str, Any]) -> str:

@@ -211,11 +211,7 @@
   let chooser = null;
   const choose = (n, go = false) => {
     chosen.pair = n;
-    try {
-      history.replaceState(null, "", `#pair=${n + 1}`);
-    } catch {
-      // A viewer without addresses.
-    }
+    mcpca.address.push();
     chooser.update();
     showPair();
     if (go) goTo("pair");
@@ -327,10 +323,21 @@
       event.preventDefault();
       goTo(link.getAttribute("href").slice(1));
     });
-    const given = Number(new URLSearchParams(location.hash.slice(1)).get("pair"));
-    if (Number.isInteger(given) && given >= 1 && given <= data.pairs.length) chosen.pair = given - 1;
-    chooser.update();
-    showPair();
+    // By number, counted from 1.
+    mcpca.address.register("pair", {
+      read: (text) => {
+        const n = Number(text);
+        chosen.pair = Number.isInteger(n) && n >= 1 && n <= data.pairs.length ? n - 1 : 0;
+      },
+      write: () => (chosen.pair ? String(chosen.pair + 1) : null),
+    });
+    mcpca.address.begin(
+      () => {},
+      () => {
+        chooser.update();
+        showPair();
+      },
+    );
     document.documentElement.dataset.ready = "yes";
   };
   begin();
