@@ -35,6 +35,7 @@ from .tables.duplicates import check_duplicates
 from .tables.kinds import file_kind, no_such_file
 from .tables.reading import doubtful_names, load_moments, no_context_error, stem_of
 from .tables.row_annotations import with_computed_columns
+from .tables.workbook_writing import too_large
 from .tables.writing import matrix_columns
 
 
@@ -66,7 +67,7 @@ def read_for(model: MCPCA, paths: tuple[Path, ...], reading: Reading, console: C
     if model.preprocess_ is not None:
         names = model.preprocess_.feature_names_in
         n_features = model.preprocess_.n_features_in
-    reading = as_raw(reading, model.preprocess_)
+    reading = as_raw(reading, None if model.preprocess_ is None else model.preprocess_.spec)
     features = None if names is None else [str(name) for name in names]
     with console.phase("reading"), library_errors(paths[0]):
         data = read_data(paths, reading, features=features, need_context=False, report=console.progress)
@@ -258,6 +259,9 @@ def _check_table_target(out: Path | None, force: bool) -> None:
 def _write_or_print(columns: dict[str, Any], out: Path | None, force: bool, console: Console) -> None:
     """Write a table to a file, in the format of its name, or as CSV to stdout."""
     if out is not None:
+        why = too_large(len(next(iter(columns.values()))), len(columns)) if table_format(out) == "xlsx" else None
+        if why:
+            raise output_failure(f"--out {out} would have {why}; choose a name that ends in .parquet or .csv.")
         with new_file(out, force) as file:
             write_table(columns, str(file), table_format(out))
         console.say(f"Wrote {out}")

@@ -20,7 +20,7 @@ from .._utils.wording import listed
 from ._applying import open_model
 from ._console import Console, Failure
 from ._suspects import suspect_columns, suspects_in_words
-from .tables import Reading, TableData, UnusableFileError, read_data
+from .tables import Reading, TableData, UnusableFileError, read_data, stdin
 from .tables._errors import UselessOptionError, foreign_bytes, quoted_names, short
 from .tables.annotated import RAW_COUNTS, Annotated
 from .tables.arrays import Npz, read_npy
@@ -335,7 +335,7 @@ def _try(path: Path, kind: FileKind, reading: Reading) -> TableData:
 def _fit_command(path: Path, reading: Reading, is_raw: bool) -> str:
     """Return the command that reads a file in this way and fits it, and prepares raw counts."""
     # Only what differs from the defaults, and all of that: the command has to read the file in just this way.
-    words = ["mcpca", "fit", str(path)]
+    words = ["mcpca", "fit", str(stdin.as_typed(path))]
     for name in reading.context:
         words += ["--context", name]
     single_values = {

@@ -21,7 +21,7 @@ from ..exceptions import NoStableRankError, NothingAboveNoiseError, RankExceedsD
 from ._app import app
 from ._console import Failure, ReaderGoneError, json_text
 from ._words import in_words_of_the_command
-from .tables import UnusableFileError
+from .tables import UnusableFileError, stdin
 from .tables._errors import UselessOptionError
 
 # What a shell gives a program that a signal has ended: 128 + SIGPIPE, SIGINT, SIGTERM.
@@ -100,7 +100,7 @@ def _with_a_way_out(reason: object) -> str:
 
 def _end(failure: Failure, arguments: Sequence[str]) -> int:
     """Print a failure, as JSON too if that was asked for; return its exit code."""
-    message = " ".join(str(failure).split())
+    message = stdin.told(" ".join(str(failure).split()))
     try:
         print(f"mcpca: {message}", file=sys.stderr, flush=True)
         if "--json" in arguments:

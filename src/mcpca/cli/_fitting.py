@@ -37,7 +37,7 @@ from ._console import Console, json_text
 from ._context_test import FILE, columns_of_test, summary_of_test, tested_contexts, words_of_test
 from ._model_tables import diagnostics, loadings_text, model_tables
 from ._outputs import RESULT_TABLES, check_folder, checksum, checksums, new_folder
-from ._policy import RESULTS_ARE_A_FOLDER, check_ending, check_moments
+from ._policy import RESULTS_ARE_A_FOLDER, check_ending, check_moments, check_sheets
 from ._record import FitOptions, check_inputs, check_same, for_a_reader, read_record, record
 from ._words import in_words_of_the_command
 from .tables import TableData, UnusableFileError, read_data, write_table
@@ -170,6 +170,8 @@ def fit_files(options: FitOptions, console: Console, checkpoint: Path | None = N
     print_about(data, console)
     if data.labels is None:
         check_moments(options.center, checkpoint, options.robust, options.cross_fit, options.solver, options.preprocess)
+    if options.format == "xlsx":
+        check_sheets(data, options.scores)
     # Said in terms of the option; the library would speak of n_components.
     if isinstance(options.rank, int) and options.rank > data.n_features:
         raise click.BadParameter(

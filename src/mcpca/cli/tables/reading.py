@@ -19,6 +19,7 @@ from ..._data.labels import MISSING_TEXTS, SEPARATOR
 from ..._utils.printing import counted
 from ..._utils.progress import silent
 from ..._utils.types import Report
+from . import stdin
 from ._errors import UnusableFileError, UselessOptionError, foreign_bytes, quoted_names, reason
 from .annotated import Annotated
 from .arrays import Npz, read_npy_part
@@ -75,6 +76,9 @@ def read_data(
     Up to ``reading.max_bytes`` of rows are held in memory. Larger tables are parsed again at each pass of a fit.
     """
     # Whatever can be refused without parsing rows is refused first: to read large files takes minutes.
+    paths = [stdin.opened(path) for path in paths]
+    if reading.labels is not None:
+        reading = replace(reading, labels=stdin.opened(reading.labels))
     files, notes = _files(paths)
     kinds = [file_kind(path) for path in files]
     if not reading.allow_duplicates:
@@ -275,14 +279,14 @@ def no_context_error(path: Path) -> UnusableFileError:
     if path.suffix.lower() == ".npy":  # which has no columns to name
         ways = "--labels FILE with one label per row, or one file per context"
     else:
-        command = shlex.join(["mcpca", "doctor", *as_words(path)])
+        command = shlex.join(["mcpca", "doctor", *as_words(stdin.as_typed(path))])
         ways = f"--context COLUMN, --labels FILE, or one file per context ({command} shows the columns)"
     return UnusableFileError(path, f"nothing says which context each row is from; pass {ways}.")
 
 
 def as_words(path: Path) -> list[str]:
     """Return a path as words of a command line, in which it is not to be taken for an option."""
-    return ["--", str(path)] if str(path).startswith("-") else [str(path)]
+    return ["--", str(path)] if len(str(path)) > 1 and str(path).startswith("-") else [str(path)]
 
 
 def doubtful_names(names: Sequence[str]) -> list[str]:
