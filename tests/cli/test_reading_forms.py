@@ -108,7 +108,11 @@ WRONG = {
         r"has 2 columns and line 204 has 1 field",
     ),
     "only comments": ("# a\n# b\n", {"comment": "#"}, r"only empty lines and lines that begin with '#' \(--comment\)"),
-    "empty row within": ("a,b\n1,2\n,\n3,4\n,\n", {}, r"1 of 3 rows have missing or infinite values, the first in row 2"),
+    "empty row within": (
+        "a,b\n1,2\n,\n3,4\n,\n",
+        {},
+        r"1 of 3 rows have missing or infinite values, the first in row 2",
+    ),
     "empty column within": ("a,,b\n1,,2\n3,,4\n", {}, "has no name for column 2 in its header"),
     "value without a name": (
         "a,b,\n" + 200 * "1,2,\n" + "1,2,x\n",

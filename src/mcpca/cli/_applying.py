@@ -17,13 +17,13 @@ from ._console import Console, output_failure, stdout_failures
 from ._context_test import read_test
 from ._fitting import (
     known_labels,
-    library_errors,
     print_about,
     report_writer,
     row_scores,
     score_columns,
     write_model_report,
 )
+from ._library_errors import library_errors
 from ._options import as_raw
 from ._outputs import check_file, new_file
 from ._policy import MOMENTS_ARE_THEIR_OWN_FORMAT, check_ending, check_page, table_format, without_effect

@@ -7,10 +7,8 @@ about a file, scores, and the report.
 from __future__ import annotations
 
 import importlib.util
-import re
 import shlex
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,30 +27,20 @@ from .._utils.printing import counted
 from .._utils.types import Array
 from ..exceptions import (
     DominantFeatureWarning,
-    NoStableRankError,
-    NothingAboveNoiseError,
-    RankExceedsDataError,
 )
 from ._console import Console, json_text
 from ._context_test import FILE, columns_of_test, summary_of_test, tested_contexts, words_of_test
+from ._library_errors import library_errors
 from ._model_tables import diagnostics, loadings_text, model_tables
 from ._outputs import RESULT_TABLES, check_folder, checksum, checksums, new_folder
 from ._policy import RESULTS_ARE_A_FOLDER, check_ending, check_moments, check_sheets
 from ._record import FitOptions, check_inputs, check_same, for_a_reader, read_record, record
-from ._words import in_words_of_the_command
-from .tables import TableData, UnusableFileError, read_data, write_table
-from .tables._errors import UselessOptionError
+from .tables import TableData, read_data, write_table
 from .tables.labels import Labels
 from .tables.writing import matrix_columns
 
 # Outputs that a repetition must reproduce to the last bit: report and pictures carry versions of other packages.
 _REPRODUCED = {*RESULT_TABLES, "model"}
-_NOTHING_VARIES = "The covariances are all zero"  # how the library begins to say so
-# What the library says of options rather than of data: formulas that are none, bounds, what a model was fitted without.
-_WRONG_OPTION = re.compile(
-    r"^--covariates '.*' (is not a formula|has |leaves |names no )|^--\S+ \S+ is out of bounds|"
-    "model was fitted without "
-)
 
 
 def run_fit(
@@ -238,40 +226,6 @@ def _warn_of_dominance(model: MCPCA, data: TableData, console: Console) -> None:
         where = "of mcpca moments " if data.labels is None else ""
         way_out = f"Leave it out with --drop {shlex.quote(name)} {where}if it is not a measurement"
         console.warn(dominance.sentence(f"the feature {name!r}", way_out))
-
-
-@contextmanager
-def library_errors(path: Path) -> Iterator[None]:
-    """Turn errors of the library about its data into errors about the file they came from."""
-    try:
-        yield
-    # These have exit codes of their own (``_errors``) and are not about one file.
-    except (NothingAboveNoiseError, NoStableRankError, UnusableFileError):
-        raise
-    except OSError as error:
-        if "checkpoint=" in str(error):  # about a file that is written, not read
-            raise
-        told = in_words_of_the_command(error.strerror or str(error))
-        raise UnusableFileError(path, f"could not be read to its end ({told}).") from error
-    except ValueError as error:
-        # ValueError is how the library speaks about its data; anything else is a bug and passes.
-        text = in_words_of_the_command(str(error))
-        # A rank beyond the data is a wrong option, but no rank fits data that do not vary.
-        if isinstance(error, RankExceedsDataError) and _NOTHING_VARIES not in text:
-            raise
-        if _WRONG_OPTION.search(text):
-            raise UselessOptionError(path, text) from error
-        raise UnusableFileError(path, text + _way_out(text)) from error
-
-
-def _way_out(text: str) -> str:
-    """Return what to do about contexts that are too small, to follow a message of the library."""
-    small = re.search(r"(\d+) of (\d+) contexts have fewer than 2 rows: ", text)
-    if not small:
-        return ""
-    if small[1] == small[2]:
-        return " None has two: are these all rows, and is it the column of contexts?"
-    return " --min-samples 2 leaves them out."
 
 
 # Scores ------------------------------------------------------------------------------------------------------------
