@@ -15,19 +15,15 @@ from .._utils.array_api import to_host
 from .._utils.component_names import component_names
 from ._console import Console, output_failure, stdout_failures
 from ._context_test import read_test
-from ._fitting import (
-    known_labels,
-    print_about,
-    report_writer,
-    row_scores,
-    score_columns,
-    write_model_report,
-)
+from ._evidence import read_evidence
+from ._fitting import print_about, row_scores, score_columns
 from ._library_errors import library_errors
+from ._model_tables import known_labels
 from ._options import as_raw
 from ._outputs import check_file, new_file
 from ._policy import MOMENTS_ARE_THEIR_OWN_FORMAT, check_ending, check_page, table_format, without_effect
 from ._record import read_record
+from ._reporting import report_writer, write_model_report
 from .tables import Reading, TableData, UnusableFileError, read_data, write_table
 from .tables._errors import reason
 from .tables.assembling import ONE_CONTEXT
@@ -229,8 +225,9 @@ def run_report(
         raise no_context_error(paths[0])
     # What the fit has found lies beside the model; it is not tested again, since these may be other rows.
     test = read_test(folder, model)
+    evidence = read_evidence(folder, model)
     with new_file(out, force) as file, console.phase("report"):
-        write_model_report(model, file, data, run, title, test, corrected=not as_fitted)
+        write_model_report(model, file, data, run, title, test, evidence, corrected=not as_fitted)
     console.say(f"Wrote {out}; open it in a browser.")
     return {"out": str(out)}
 

@@ -53,7 +53,7 @@ def _typed_words() -> list[str]:
         "mcpca fit cells.h5ad --context cell_type --groups donor --batch run --covariates log_counts",
         "mcpca fit atlas.h5ad --context cell_type --normalize log1p --hvg 2000 --rank 30",
         "mcpca fit embeddings.csv --context genre --context period --drop sentence --rank 8",
-        "mcpca fit regions/*.csv --out regions-mcpca",
+        "mcpca fit regions/*.csv --rank 8 --replicability --bootstrap 200 --out regions-mcpca",
     ),
 )
 @data_argument
@@ -73,6 +73,18 @@ def _typed_words() -> list[str]:
 @click.option("--report/--no-report", default=None, help="Write report.html; by default if plotly is installed.")
 @click.option("--picture/--no-picture", default=True, help="Draw loadings.png if Matplotlib is installed.")
 @click.option("--context-test/--no-context-test", default=True, help="Test which MCPCs differ between contexts.")
+@click.option(
+    "--replicability/--no-replicability",
+    default=None,
+    help="Which MCPCs come back in halves of the rows; by default as far as halves are fitted anyway.",
+)
+@click.option(
+    "--bootstrap",
+    type=click.IntRange(0),
+    default=0,
+    metavar="N",
+    help="Intervals for loadings, from N fits to resamples; some hundreds.",
+)
 @click.option("--title", metavar="TEXT", help="Title of the report.")
 @click.option("--checkpoint", type=FILE, metavar="FILE", help="Save the state of a long fit; it resumes from there.")
 @common_options

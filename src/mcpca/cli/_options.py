@@ -12,7 +12,6 @@ from click.shell_completion import CompletionItem
 
 from .._data.preprocess import KINDS, Preprocess
 from .._solvers import NOISES, SOLVERS
-from .._utils.optional import require
 from .tables import Reading, UnusableFileError, stdin
 from .tables.completion import context_names
 
@@ -261,19 +260,11 @@ _MODEL_OPTIONS = (
 force_option = click.option("--force", is_flag=True, help="Replace results that are there.")
 
 
-def _check_format(ctx: click.Context, param: click.Parameter, value: str) -> str:
-    """Return the format; raise before any work is done if the package that writes it is missing."""
-    if value == "xlsx":
-        require("openpyxl", "excel")
-    return value
-
-
 format_option = click.option(
     "--format",
     type=click.Choice(["csv", "parquet", "xlsx"]),
     default="csv",
     show_default=True,
-    callback=_check_format,
     help="Format of tables.",
 )
 # ``--json`` and ``--debug`` are also looked for by ``_errors``, in the words as typed, for errors of parsing.

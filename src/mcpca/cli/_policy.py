@@ -15,7 +15,6 @@ from typing import Any
 import click
 
 from .._data.preprocess import LOG1P, Preprocess
-from .._utils.optional import require
 from ._console import output_failure
 from .tables import Reading, TableData
 from .tables.options import options_given
@@ -71,11 +70,16 @@ def check_fit(params: dict[str, Any]) -> None:
     # Errors in the report are by groups; they are those of a likelihood.
     reports_errors = params["solver"] == "ml" and params["report"] is not False
     by_groups = not isinstance(params["rank"], int) or params["cross_fit"] or reports_errors or params["context_test"]
-    by_groups = by_groups or params["solver"] == "auto"
+    by_groups = by_groups or params["solver"] == "auto" or params["replicability"] or params["bootstrap"]
     if params["groups"] and not by_groups:
         raise without_effect(
             "--groups",
-            "the rank is given, and nothing else splits rows; drop it, or one of --rank and --no-context-test",
+            "the rank is given, and nothing else splits rows; drop it, or one of --rank and --no-context-test, or "
+            "pass --replicability",
+        )
+    if params["bootstrap"] == 1:
+        raise click.BadParameter(
+            "1 resample has no spread; pass some hundreds, or 0 for none.", param_hint="--bootstrap"
         )
     if params["robust"] and params["cross_fit"]:
         raise click.UsageError(
@@ -149,6 +153,16 @@ def check_moments(
         )
 
 
+def check_moments_for_refits(replicability: bool | None, bootstrap: int) -> None:
+    """Raise if parts of the rows are to be fitted and there are only moments."""
+    wanted = [("--replicability", replicability), (f"--bootstrap {bootstrap}", bootstrap)]
+    for option, is_wanted in wanted:
+        if is_wanted:
+            raise click.UsageError(
+                f"{option} fits parts of the rows, and moments do not have them; pass the rows, or drop it."
+            )
+
+
 def check_criteria(criteria: tuple[str, ...]) -> None:
     """Raise if "all" or "none" is combined with other criteria."""
     # The option may be repeated; "all" twice is no contradiction, and a set of one.
@@ -186,8 +200,6 @@ def table_format(out: Path) -> str:
             f"--out {out}: tables are written as .csv, .tsv, .parquet or .xlsx, and not as {out.suffix}; choose one of "
             "these."
         )
-    if _TABLE_FORMATS[ending] == "xlsx":
-        require("openpyxl", "excel")
     return _TABLE_FORMATS[ending]
 
 

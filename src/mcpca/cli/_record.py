@@ -54,6 +54,8 @@ class FitOptions:
     report: bool | None = None
     picture: bool = True
     context_test: bool = True
+    replicability: bool | None = None
+    bootstrap: int = 0
     title: str | None = None
 
     @property

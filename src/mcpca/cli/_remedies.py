@@ -17,7 +17,7 @@ from .tables._errors import quoted_names
 from .tables.kinds import FileKind, open_unpacked
 from .tables.ragged import COMMENTS
 from .tables.tabular import Table, open_table
-from .tables.workbook import sheet_names
+from .tables.workbook import sheets_with_columns
 
 _ENCODINGS = ("utf-16-le", "utf-16-be", "cp1252", "latin-1")
 _MOST_AT_ONCE = 3  # remedies together
@@ -79,7 +79,7 @@ def _remedies(path: Path, kind: FileKind, reading: Reading, error: str) -> list[
 def _sheet_remedies(path: Path, reading: Reading) -> list[_Remedy]:
     if reading.sheet is not None:
         return []
-    names = sheet_names(path)
+    names = sheets_with_columns(path, ())
     return [_Remedy({"sheet": name}, f"sheets: {quoted_names(names)}; {name!r} is taken") for name in names]
 
 

@@ -28,12 +28,12 @@ from .._utils.atomic_files import replace_file
 from .._utils.optional import require
 from .._utils.printing import counted
 from .._utils.progress import shown
+from ..poles import N_FEATURES
 from ._content import content_of
 from ._page import page_of
 from ._rows import sample_contexts
 
 MAX_ROWS = 20_000  # in the page: 2 bytes for each score and coordinate, times 4/3 for base64
-N_FEATURES = 25  # at each pole
 
 
 @shown("report")

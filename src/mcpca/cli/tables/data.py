@@ -124,6 +124,8 @@ class FilePart:
         Features that rise by whole numbers from each row to the next.
     notes, oddities, says : list of str
         As in ``TableData``.
+    date_cells : dict of str to str
+        Names of features that are dates in a workbook, with their cells.
     """
 
     where: str
@@ -139,6 +141,7 @@ class FilePart:
     oddities: list[str] = field(default_factory=list)
     annotations: dict[str, Labels] = field(default_factory=dict)
     says: list[str] = field(default_factory=list)
+    date_cells: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass

@@ -112,7 +112,7 @@ def read_data(
         data.says += said.says
     # The names of a model are what they are by now.
     if features is None and data.feature_names is not None:
-        data.oddities += spoiled_names(data.feature_names)
+        data.oddities += spoiled_names(data.feature_names, {k: v for part in parts for k, v in part.date_cells.items()})
     if labels is not None:
         # An AnnData keeps categories that no row has any more; they are no reason for a warning.
         in_use = [name for name, n in zip(labels.categories, labels.counts().tolist(), strict=True) if n]

@@ -6,9 +6,9 @@ What the names were cannot be known for certain; a warning lists them, with a gu
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from ..._utils.wording import LISTED
+from ..._utils.wording import listed
 from ._errors import short
 
 _MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
@@ -24,29 +24,20 @@ _RIKEN = re.compile(r"\d\.\d+E\+\d{2}")  # clones such as 2310009E13
 _GENES = {2: "FEB", 3: "MARCH", 4: "APR", 9: "SEPT", 10: "OCT", 11: "NOV", 12: "DEC"}
 
 
-def spoiled_names(names: Sequence[str]) -> list[str]:
-    """Warn of names that look like dates, or like numbers in scientific notation, among others that do not."""
+def spoiled_names(names: Sequence[str], cells: Mapping[str, str]) -> list[str]:
+    """Warn of names that look like dates, or like numbers in scientific notation, among others that do not.
+
+    ``cells`` has the cells of a workbook in which dates stand, by the text of the date.
+    """
     found = [name for name in names if _is_spoiled(name)]
     # Half of them or more: these are points in time, and meant to be dates.
     if not found or 2 * len(found) >= len(names):
         return []
-    return [_warning([_with_guess(name) for name in found])]
-
-
-def dates_in_cells(cells: Sequence[tuple[str, str]], n_names: int | None = None) -> list[str]:
-    """Warn of names in cells that hold a date, given as (cell, date); not if half of ``n_names`` are dates."""
-    if not cells or (n_names is not None and 2 * len(cells) >= n_names):
-        return []
-    return [_warning([f"{_with_guess(date)} in {cell}" for cell, date in cells])]
-
-
-def _warning(shown: Sequence[str]) -> str:
-    # By hand and not quoted: each has a guess behind it.
-    more = f" and {len(shown) - LISTED:,} more" if len(shown) > LISTED else ""
-    return (
-        f"names of features look like those that Excel has turned into dates or numbers: {', '.join(shown[:LISTED])}"
-        f"{more}; correct them in the file."
-    )
+    shown = [_with_guess(name) + (f" in {cells[name]}" if name in cells else "") for name in found]
+    return [
+        f"names of features look like those that Excel has turned into dates or numbers: {listed(shown)}; correct them "
+        "in the file."
+    ]
 
 
 def _is_spoiled(name: str) -> bool:

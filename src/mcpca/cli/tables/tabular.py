@@ -22,7 +22,6 @@ from .delimited import DelimitedTable
 from .kinds import FileKind
 from .labels import LabelBuilder
 from .parquet import ParquetTable
-from .spoiled_names import dates_in_cells
 from .strays import find_strays, strays_error
 from .workbook import WorkbookTable
 
@@ -174,8 +173,8 @@ def read_table(
         roles.others,
         row_numbers,
         list(table.left_out),
-        dates_in_cells(getattr(table, "dates", {}).get("header", []), p),
-        annotations,
+        annotations=annotations,
+        date_cells={name: cell for cell, name in getattr(table, "dates", {}).get("header", [])},
     )
 
 

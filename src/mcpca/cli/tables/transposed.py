@@ -22,7 +22,6 @@ from .columns import choose_features, matching_columns
 from .data import Budget, FilePart, Reading, column_positions
 from .dialect import is_number
 from .labels import MISSING, labels_of_texts
-from .spoiled_names import dates_in_cells
 from .tabular import Gaps, RisingColumns, Table, batch_matrix
 
 
@@ -51,6 +50,7 @@ def read_transposed(
     names: list[str] = []
     blocks: list[Array] = []
     said: dict[str, list[Any]] = {}
+    left_out: list[str] = []
     done = 0  # lines of earlier batches
     for batch in table.batches(numbers, texts):
         if not batch.num_rows:
@@ -60,9 +60,12 @@ def read_transposed(
         if lines:
             for i in [i for i, name in enumerate(here) if name in lines]:
                 said[here[i]] = [batch.column(j)[i].as_py() for j in range(len(samples))]
-            is_feature = np.array([name not in lines for name in here])
+            # Lines that are left out may be text as well.
+            no_features = {*lines, *_matching(reading.drop, here)}
+            left_out += [name for name in here if name in no_features and name not in lines]
+            is_feature = np.array([name not in no_features for name in here])
             X = _numbers(batch, samples, is_feature, table, done, reading)
-            here = [name for name in here if name not in lines]
+            here = [name for name in here if name not in no_features]
         else:
             X = batch_matrix(batch, len(samples))
         names += here
@@ -81,7 +84,7 @@ def read_transposed(
     X = np.ascontiguousarray(np.concatenate(blocks).T)
     budget.give_back(X.nbytes)
     blocks.clear()
-    features, others = _chosen(names, table.columns, reading, wanted, table.where)
+    features, others = _chosen(names, [*table.columns, *left_out], reading, wanted, table.where)
     if features != names:
         X = np.ascontiguousarray(X[:, column_positions(names, features, table.where, "features")])
     gaps = Gaps(features)
@@ -100,7 +103,7 @@ def read_transposed(
         others=others,
         row_numbers=[features[j] for j in rising.columns()],
         notes=list(table.left_out),
-        oddities=dates_in_cells(getattr(table, "dates", {}).get(names_column, [])),
+        date_cells={name: cell for cell, name in getattr(table, "dates", {}).get(names_column, [])},
         annotations={name: by_line[name] for name in reading.annotation_columns} if lines else {},
     )
 
@@ -169,11 +172,14 @@ def _check_names(names: Sequence[str], table: Table, column: str) -> None:
 
 
 def _chosen(
-    names: list[str], columns: Sequence[str], reading: Reading, wanted: Sequence[str] | None, where: str
+    names: list[str], others: Sequence[str], reading: Reading, wanted: Sequence[str] | None, where: str
 ) -> tuple[list[str], list[str]]:
-    """Return the features among the names of lines, and those that were not asked for."""
+    """Return the features among the names of lines, and those that were not asked for.
+
+    ``others`` are names that --drop may match besides.
+    """
     # A pattern of --drop is about columns of the file or about features; one that matches neither is a mistake.
-    dropped = set(matching_columns(reading.drop, list(dict.fromkeys([*columns, *names])), "--drop", where))
+    dropped = set(matching_columns(reading.drop, list(dict.fromkeys([*others, *names])), "--drop", where))
     free = [name for name in names if name not in dropped]
     return choose_features(free, replace(reading, drop=()), wanted, where)
 

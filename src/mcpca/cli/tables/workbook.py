@@ -22,7 +22,7 @@ import numpy as np
 
 from ..._utils.optional import require
 from ..._utils.printing import counted
-from ._errors import UnusableFileError, did_you_mean, quoted_names, short
+from ._errors import UnusableFileError, did_you_mean, quoted_names, reason, short
 from .columns import check_table_columns
 from .data import Reading
 from .dialect import is_number
@@ -173,7 +173,7 @@ class WorkbookTable:
         out: list[float | None] = []
         for i, value in enumerate(values):
             if value is None or type(value) in (int, float):
-                out.append(value)
+                out.append(None if value is None else float(value))
                 continue
             bare = value.strip() if isinstance(value, str) else None
             if bare is not None and bare in self._missing:
@@ -247,21 +247,8 @@ class WorkbookTable:
     @contextmanager
     def _opened(self, formulas: bool = False) -> Iterator[Any]:
         """Open the workbook, with stored values in place of formulas unless these are asked for."""
-        openpyxl = require("openpyxl", "excel")
-        try:
-            with warnings.catch_warnings():  # about parts of workbooks that are not tables
-                warnings.simplefilter("ignore")
-                book = openpyxl.load_workbook(self.path, read_only=True, data_only=not formulas)
-        except MemoryError:
-            raise
-        except Exception as error:  # openpyxl raises many kinds
-            raise UnusableFileError(
-                self.path, f"is a truncated or damaged workbook ({type(error).__name__}: {short(error, 160)})."
-            ) from error
-        try:
+        with _opened_book(self.path, formulas) as book:
             yield book
-        finally:
-            book.close()
 
     def _check_merged(self) -> None:
         """Raise if cells of the sheet are merged: all but the first of them are empty."""
@@ -303,29 +290,33 @@ class WorkbookTable:
 
 def sheets_with_columns(path: Path, columns: Sequence[str]) -> list[str]:
     """Return the visible sheets whose header has all these columns."""
-    openpyxl = require("openpyxl", "excel")
     found = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        book = openpyxl.load_workbook(path, read_only=True, data_only=True)
-    try:
+    with _opened_book(path) as book:
         for sheet in book.worksheets:
             header = next((row for row in _rows(sheet) if any(map(_has_value, row))), ())
             if sheet.sheet_state == "visible" and set(columns) <= {_text(v).strip() for v in header if v is not None}:
                 found.append(sheet.title)
-    finally:
-        book.close()
     return found
 
 
-def sheet_names(path: Path) -> list[str]:
-    """Return the names of all sheets."""
+@contextmanager
+def _opened_book(path: Path, formulas: bool = False) -> Iterator[Any]:
+    """Open a workbook for one pass, with stored values in place of formulas unless these are asked for."""
     openpyxl = require("openpyxl", "excel")
-    book = openpyxl.load_workbook(path, read_only=True)
-    try:
-        return [sheet.title for sheet in book.worksheets]
-    finally:
-        book.close()
+    # A file and not a path, of which openpyxl would look at the ending.
+    with path.open("rb") as file:
+        try:
+            with warnings.catch_warnings():  # about parts of workbooks that are not tables
+                warnings.simplefilter("ignore")
+                book = openpyxl.load_workbook(file, read_only=True, data_only=not formulas)
+        except MemoryError:
+            raise
+        except Exception as error:  # openpyxl raises many kinds
+            raise UnusableFileError(path, f"is a truncated or damaged workbook ({reason(error)}).") from error
+        try:
+            yield book
+        finally:
+            book.close()
 
 
 def _chosen_sheet(book: Any, name: str | None, path: Path) -> str:
