@@ -18,7 +18,8 @@ from . import _opening
 from ._console import Console, output_failure, stdout_failures
 from ._context_test import read_test
 from ._evidence import read_evidence
-from ._fitting import library_errors, print_about, row_scores, score_columns
+from ._fitting import print_about, row_scores, score_columns
+from ._library_errors import library_errors
 from ._model_tables import known_labels
 from ._options import as_raw
 from ._outputs import check_file, new_file
