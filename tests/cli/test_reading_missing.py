@@ -92,7 +92,7 @@ def test_streams_and_arrays_have_gaps_too(tmp_path):
     with pytest.raises(UnusableFileError, match=r"1 missing or infinite value in rows .*the first in row 8, column 2"):
         read_data([tmp_path / "x.npy"], asked)
     write(tmp_path / "x.csv", X)
-    with pytest.raises(UnusableFileError, match=r"1 of 120 rows have infinite values, the first in row 8"):
+    with pytest.raises(UnusableFileError, match=r"1 of 120 rows has infinite values, the first in row 8"):
         read_data([tmp_path / "x.csv"], Reading(**reading))
 
 

@@ -111,7 +111,7 @@ def _metadata(
     told: dict[str, Any] = {}
     if data is not None:
         known = data.found_of_contexts() | data.context_metadata
-    if data is not None and data.labels is not None:
+    if data is not None and data.labels is not None and model.missing == "error":
         told = {"row_metadata": data.row_metadata, "row_names": data.row_names}
     columns = {name: [values.get(context) for context in names] for name, values in known.items()}
     return {"context_metadata": columns, **told}
