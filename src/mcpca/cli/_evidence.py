@@ -25,9 +25,10 @@ from .._rank.selection import RankSelection
 from .._utils.component_names import component_names
 from .._utils.printing import counted, extremes
 from .._utils.wording import listed
-from ._console import Console, in_words_of_the_command
+from ._console import Console
 from ._model_tables import known_labels
 from ._record import FitOptions
+from ._words import in_words_of_the_command
 from .tables import TableData
 
 FILE = "evidence.json"
