@@ -295,7 +295,7 @@ FAULTS = [
     (fit("good.csv", "--drop", "g*"), 3, "has no column left for features"),
     (fit("good.csv", "--drop", "@gone.txt"), 3, "cannot be read as the list of names for --drop (No such file"),
     (fit("good.csv", "--drop", "@names.txt"), 3, "has no names for --drop; write one per line"),
-    (fit("good.csv", "--batch", "run"), 3, "has no column (--groups, --batch or --covariates) 'run'"),
+    (fit("good.csv", "--batch", "run"), 3, "--covariates or --row-metadata) 'run'; it has 'group'"),
     (["fit", "good.csv", *OUT], 3, "nothing says which context each row is from; pass --context COLUMN"),
     (["fit", "good.csv", "sub/good.csv", *OUT], 3, "sub/good.csv: gives a context the same name, 'good', as good.csv"),
     (fit("good.csv", "again.csv"), 3, "again.csv: has the same content as good.csv: its rows would count twice"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from .._covariances.moments import ContextMoments
 from .._estimator.mcpca import MCPCA, fitted_model
 from .._utils.array_api import to_host
 from .._utils.component_names import component_names
+from . import _opening
 from ._console import Console, Failure, output_failure, stdout_failures
 from ._context_test import read_test
 from ._evidence import read_evidence
@@ -25,8 +27,9 @@ from ._policy import MOMENTS_ARE_THEIR_OWN_FORMAT, check_ending, check_page, tab
 from ._record import read_record
 from ._reporting import report_writer, write_model_report
 from .tables import Reading, TableData, UnusableFileError, read_data, write_table
-from .tables._errors import reason
+from .tables._errors import UselessOptionError, reason
 from .tables.assembling import ONE_CONTEXT
+from .tables.context_table import read_context_table
 from .tables.duplicates import check_duplicates
 from .tables.kinds import file_kind, no_such_file
 from .tables.reading import doubtful_names, load_moments, no_context_error, stem_of
@@ -64,6 +67,8 @@ def read_for(model: MCPCA, paths: tuple[Path, ...], reading: Reading, console: C
         names = model.preprocess_.feature_names_in
         n_features = model.preprocess_.n_features_in
     reading = as_raw(reading, None if model.preprocess_ is None else model.preprocess_.spec)
+    # A model of rows with missing values takes such rows.
+    reading = replace(reading, gaps=model.missing != "error")
     features = None if names is None else [str(name) for name in names]
     with console.phase("reading"), library_errors(paths[0]):
         data = read_data(paths, reading, features=features, need_context=False, report=console.progress)
@@ -209,8 +214,9 @@ def run_report(
     out: Path,
     force: bool,
     console: Console,
+    open_page: bool = False,
 ) -> dict[str, Any]:
-    """Write the report of a model, with pictures of rows if files of rows are named."""
+    """Write the report of a model, with pictures of rows if files of rows are named; open it if told so."""
     check_page(out)
     check_file(out, force)
     report_writer()  # raises before any work is done if plotly is missing
@@ -220,16 +226,31 @@ def run_report(
     folder = model_path if model_path.is_dir() else model_path.parent
     run = read_record(folder) if (folder / "run.json").exists() else None
     # Without rows the report has all that is in the model.
+    if paths and model.missing != "error":
+        raise UselessOptionError(
+            paths[0], "the model was fitted with --missing, and its report has no pictures of rows; drop the file."
+        )
     data = read_for(model, paths, reading, console) if paths else None
     if data is not None and data.labels is None:
         raise no_context_error(paths[0])
+    known = None
+    if data is None and reading.context_table is not None:
+        table = read_context_table(reading.context_table, reading, [str(name) for name in model.contexts_.tolist()])
+        for text in table.notes:
+            console.note(f"left out: {text}")
+        for text in table.oddities:
+            console.warn(text)
+        known = table.columns
     # What the fit has found lies beside the model; it is not tested again, since these may be other rows.
     test = read_test(folder, model)
     evidence = read_evidence(folder, model)
     with new_file(out, force) as file, console.phase("report"):
-        write_model_report(model, file, data, run, title, test, evidence, corrected=not as_fitted)
-    console.say(f"Wrote {out}; open it in a browser.")
-    return {"out": str(out)}
+        write_model_report(model, file, data, run, title, test, evidence, not as_fitted, known)
+    if not open_page:
+        console.say(f"Wrote {out}; open it in a browser.")
+        return {"out": str(out)}
+    console.say(f"Wrote {out}")
+    return {"out": str(out), "opened": _opening.open_page(out, console)}
 
 
 def _save_moments(moments: ContextMoments, out: Path, force: bool, console: Console) -> dict[str, Any]:

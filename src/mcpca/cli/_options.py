@@ -11,6 +11,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from .._data.preprocess import KINDS, Preprocess
+from .._estimator.parameters import MISSING
 from .._solvers import NOISES, SOLVERS
 from .tables import Reading, UnusableFileError, stdin
 from .tables.completion import context_names
@@ -19,6 +20,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 _Decorator = Callable[[Any], Any]
 FILE = click.Path(path_type=Path)
 _RANK_WORDS = ("auto", "replicating")  # a rank that is chosen, and those of its MCPCs that come back
+_MOST_ROW_METADATA = 10  # columns; each is up to 150 kB of a report
 _MOST_COMPLETIONS = 200  # a shell shows no more, and a wide table has 100,000 columns
 
 
@@ -109,6 +111,12 @@ _READING_OPTIONS: dict[str, _Decorator] = {
         help="For rows; larger data are streamed.",
     ),
 }
+_METADATA_OPTIONS = (
+    click.option(
+        "--context-table", type=FILE, metavar="FILE", help="What is known of contexts, one a line, for the report."
+    ),
+    click.option("--row-metadata", multiple=True, help="Column of rows to colour their scores by.", **_column),
+)
 READING_PARAMETERS = tuple(_READING_OPTIONS)
 # Also fields of ``Reading``, but only of commands that have a use for them.
 _GROUPS_OPTION = click.option(
@@ -142,6 +150,15 @@ _PREPROCESS_OPTIONS = (
 )
 
 
+missing_option = click.option(
+    "--missing",
+    type=click.Choice(list(MISSING)),
+    default="error",
+    show_default=True,
+    help="Missing values: pairwise by --solver mspm or lsq, em by ml; union: whole features, by lsq or ml.",
+)
+
+
 def preprocess_options(function: _Function) -> _Function:
     """Add ``--normalize``, ``--hvg``, ``--target-sum`` and ``--scale``."""
     return _decorated(function, *_PREPROCESS_OPTIONS)
@@ -157,11 +174,17 @@ def annotation_options(function: _Function) -> _Function:
     return _decorated(function, _GROUPS_OPTION, *_NUISANCE_OPTIONS)
 
 
+def metadata_options(function: _Function) -> _Function:
+    """Add ``--context-table`` and ``--row-metadata``."""
+    return _decorated(function, *_METADATA_OPTIONS)
+
+
 def take_reading(params: dict[str, Any]) -> Reading:
     """Take the parameters of ``reading_options`` out of ``params``; return them checked, as a ``Reading``."""
     # Popped, so that what is left belongs to the command alone and can be passed on as it is.
     values = {name: params.pop(name) for name in READING_PARAMETERS}
-    values |= {name: params.pop(name) for name in ("groups", "batch", "covariates") if name in params}
+    beside = ("groups", "batch", "covariates", "context_table", "row_metadata")
+    values |= {name: params.pop(name) for name in beside if name in params}
     # A tab is hard to type in a shell, and "\t" in quotes arrives as two characters.
     delimiter = {"tab": "\t", "\\t": "\t"}.get(values["delimiter"], values["delimiter"])
     if delimiter is not None and len(delimiter) != 1:
@@ -171,6 +194,11 @@ def take_reading(params: dict[str, Any]) -> Reading:
     repeated = [name for i, name in enumerate(values["context"]) if name in values["context"][:i]]
     if repeated:
         raise click.BadParameter(f"{repeated[0]!r} is named twice; name each column once.", param_hint="--context")
+    if len(values.get("row_metadata", ())) > _MOST_ROW_METADATA:
+        raise click.BadParameter(
+            f"{len(values['row_metadata'])} columns are named; a report takes up to {_MOST_ROW_METADATA}.",
+            param_hint="--row-metadata",
+        )
     # Labels are compared without blanks around them.
     values["na_values"] = tuple(text.strip() for text in values["na_values"])
     if "" in values["na_values"]:
@@ -260,8 +288,7 @@ _MODEL_OPTIONS = (
     click.option("--max-iter", type=click.IntRange(1), default=200, show_default=True, help="Steps of the solver."),
 )
 force_option = click.option("--force", is_flag=True, help="Replace results that are there.")
-
-
+open_option = click.option("--open", "open_page", is_flag=True, help="Open the page in the browser.")
 format_option = click.option(
     "--format",
     type=click.Choice(["csv", "parquet", "xlsx"]),

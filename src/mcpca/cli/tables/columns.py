@@ -11,7 +11,7 @@ from ..._utils.printing import counted
 from ..._utils.wording import listed
 from ._errors import UnusableFileError, UselessOptionError, did_you_mean, quoted_names, short
 from .cells import plain
-from .data import Reading, column_positions
+from .data import ANNOTATION_OPTIONS, Reading, column_positions
 
 MAX_COLUMNS = 100_000  # of a table: each column costs Arrow time and memory, whatever its length
 
@@ -49,7 +49,7 @@ def choose_columns(
     # For its error, which names what is missing; the positions are not needed here.
     column_positions(names, contexts, where, "column (--context)")
     annotations = reading.annotation_columns
-    column_positions(names, annotations, where, "column (--groups, --batch or --covariates)")
+    column_positions(names, annotations, where, f"column ({ANNOTATION_OPTIONS})")
     if reading.index is not None:
         column_positions(names, [reading.index], where, "column (--index)")
         index = reading.index

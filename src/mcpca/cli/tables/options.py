@@ -41,6 +41,7 @@ _OPTIONS = {
     "groups": ("--groups", ROWS, "files of rows"),
     "batch": ("--batch", ROWS, "files of rows"),
     "covariates": ("--covariates", ROWS, "files of rows"),
+    "row_metadata": ("--row-metadata", ROWS, "files of rows"),
 }
 _ABOUT_CONTEXTS = ("na_values", "min_samples", "drop_unlabelled")
 

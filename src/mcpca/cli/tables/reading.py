@@ -16,6 +16,7 @@ from pathlib import Path
 from ..._covariances.moments import ContextMoments
 from ..._data.doubtful_labels import alike, missing_by_name, told_alike
 from ..._data.labels import MISSING_TEXTS, SEPARATOR
+from ..._utils.natural_order import natural
 from ..._utils.printing import counted
 from ..._utils.progress import silent
 from ..._utils.types import Report
@@ -24,12 +25,13 @@ from ._errors import UnusableFileError, UselessOptionError, foreign_bytes, quote
 from .annotated import Annotated
 from .arrays import Npz, read_npy_part
 from .assembling import assembled, n_features_of, stem_of
+from .context_table import read_context_table
 from .data import Budget, FilePart, Reading, TableData
 from .duplicates import check_duplicates
 from .foreign import refuse_foreign_folder
 from .kinds import FileKind, file_kind
 from .label_files import RowLabels, labels_from
-from .labels import Labels, crossed_labels, natural, same_label, stacked
+from .labels import Labels, crossed_labels, same_label, stacked
 from .options import ROWS, check_for_model, check_options, check_without_contexts
 from .spoiled_names import spoiled_names
 from .tabular import open_table, read_table
@@ -88,7 +90,8 @@ def read_data(
     if not says_context:
         _check_stems(files)
     if "moments" in {kind.format for kind in kinds}:
-        return _read_moments(files, kinds, reading, need_context)
+        moments = _read_moments(files, kinds, reading, need_context)
+        return _with_context_table(moments, [str(name) for name in moments.X.contexts], reading)
     check_options(reading, files, kinds)
     if features is not None:
         check_for_model(reading, files)
@@ -117,7 +120,23 @@ def read_data(
         # An AnnData keeps categories that no row has any more; they are no reason for a warning.
         in_use = [name for name, n in zip(labels.categories, labels.counts().tolist(), strict=True) if n]
         data.oddities = [*doubtful_names(in_use), *data.oddities]
+        data = _with_context_table(data, [] if data.labels is None else data.labels.categories, reading)
     return data
+
+
+def _with_context_table(data: TableData, contexts: Sequence[str], reading: Reading) -> TableData:
+    """Return the data with what ``--context-table`` says of their contexts, if there is one."""
+    if reading.context_table is None:
+        return data
+    table = read_context_table(reading.context_table, reading, contexts)
+    files = [*data.files, *([] if reading.context_table in data.files else [reading.context_table])]
+    return replace(
+        data,
+        files=files,
+        context_metadata=table.columns,
+        notes=[*data.notes, *table.notes],
+        oddities=[*data.oddities, *table.oddities],
+    )
 
 
 def _read_parts(

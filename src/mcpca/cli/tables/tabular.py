@@ -17,6 +17,7 @@ from ..._utils.types import Array
 from ..._utils.wording import listed
 from ._errors import UnusableFileError, short
 from .columns import Roles, choose_columns, text_columns_error
+from .constant_columns import ColumnsOfTable
 from .data import Budget, FilePart, Reading
 from .delimited import DelimitedTable
 from .kinds import FileKind
@@ -126,7 +127,7 @@ def read_table(
     blocks: list[Array] | None = []
     taken_bytes = 0
     n = 0
-    gaps = Gaps(roles.features)
+    gaps = Gaps(roles.features, reading.gaps)
     rising = RisingColumns(p)
     for batch in table.batches(roles.features, texts):
         if not batch.num_rows:
@@ -174,7 +175,9 @@ def read_table(
         row_numbers,
         list(table.left_out),
         annotations=annotations,
+        n_missing=gaps.n_missing,
         date_cells={name: cell for cell, name in getattr(table, "dates", {}).get("header", [])},
+        others_of_rows=ColumnsOfTable(table, [*roles.features, *roles.contexts, roles.index or ""], reading.na_values),
     )
 
 
@@ -209,10 +212,15 @@ class RisingColumns:
 
 
 class Gaps:
-    """Counts missing and infinite values by column, and remembers the first row with one."""
+    """Counts missing and infinite values by column, and remembers the first row with one.
 
-    def __init__(self, names: Sequence[str]) -> None:
+    With ``allowed``, only infinite ones; ``n_missing`` is the number of the others.
+    """
+
+    def __init__(self, names: Sequence[str], allowed: bool = False) -> None:
         self._names = names
+        self._allowed = allowed
+        self.n_missing = 0
         self._counts = np.zeros(len(names), dtype=np.intp)  # of each column
         self._n_rows = 0  # with a gap
         self._first_row = self._first_column = -1
@@ -224,6 +232,9 @@ class Gaps:
             if np.isfinite(X.sum(dtype=np.float64)):
                 return
         is_gap = ~np.isfinite(X)
+        if self._allowed:
+            self.n_missing += int(np.isnan(X).sum())
+            is_gap = np.isinf(X)
         rows = np.flatnonzero(is_gap.any(axis=1))
         if len(rows):
             # Counted from 0 over the whole table.
@@ -250,11 +261,13 @@ class Gaps:
             at = place(self._first_row, self._names[self._first_column])
             first = at if at.startswith("row ") else f"{first} ({at})"
         have = "has" if self._n_rows == 1 else "have"
+        what = "infinite values" if self._allowed else "missing or infinite values"
+        option = "" if self._allowed else "; mcpca fit can also take missing ones (--missing)"
         raise UnusableFileError(
             where,
-            f"{self._n_rows:,} of {counted(n, 'row')} {have} missing or infinite values, the first in {first}, in "
+            f"{self._n_rows:,} of {counted(n, 'row')} {have} {what}, the first in {first}, in "
             f"{counted(len(columns), 'column')}: {listed(counts)}; fill them in, drop the rows, or leave the columns "
-            "out with --drop.",
+            f"out with --drop{option}.",
         )
 
 
