@@ -398,7 +398,7 @@ def test_what_doctor_says_of_crossings_sheets_and_samples(tmp_path, monkeypatch,
     assert main(["doctor", "x.csv"]) == 0
     out = capsys.readouterr().out
     assert "could be contexts: group (3), sex (2)" in out
-    assert "crossed, 'group' and 'sex' give 6 contexts of 6 to 6 rows (name both with --context)" in out
+    assert "crossed, 'group' and 'sex' give 6 contexts of 6 rows (name both with --context)" in out
     one_context(tmp_path)
     assert main(["doctor", "x.csv"]) == 0
     assert "there is only one context, 'all', for which MCPCA is PCA." in capsys.readouterr().out
