@@ -398,7 +398,7 @@ def test_what_doctor_says_of_crossings_sheets_and_samples(tmp_path, monkeypatch,
     assert main(["doctor", "x.csv"]) == 0
     out = capsys.readouterr().out
     assert "could be contexts: group (3), sex (2)" in out
-    assert "crossed, 'group' and 'sex' give 6 contexts of 6 to 6 rows (name both with --context)" in out
+    assert "crossed, 'group' and 'sex' give 6 contexts of 6 rows (name both with --context)" in out
     one_context(tmp_path)
     assert main(["doctor", "x.csv"]) == 0
     assert "there is only one context, 'all', for which MCPCA is PCA." in capsys.readouterr().out
@@ -425,7 +425,7 @@ def test_doctor_looks_at_a_folder_of_results(tmp_path, monkeypatch, capsys):
 
 
 def test_options_of_a_reading_are_read_back():
-    """``option_words`` is the inverse of ``take_reading``, for every field that has an option."""
+    """``option_words`` is the inverse of ``take_reading``, for every field that is about the file."""
     from dataclasses import fields
     from pathlib import Path
 
@@ -461,7 +461,8 @@ def test_options_of_a_reading_are_read_back():
         covariates="i + j",
     )
     same = [f.name for f in fields(Reading) if getattr(reading, f.name) == getattr(Reading, f.name)]
-    assert same == ["raw"]  # which follows from --normalize
+    # Of the model, or of the report: doctor suggests none of these.
+    assert same == ["row_metadata", "context_table", "raw", "gaps"]
     read = []
 
     @click.command()

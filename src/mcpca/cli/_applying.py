@@ -15,7 +15,7 @@ from .._estimator.mcpca import MCPCA, fitted_model
 from .._utils.array_api import to_host
 from .._utils.component_names import component_names
 from . import _opening
-from ._console import Console, output_failure, stdout_failures
+from ._console import Console, Failure, output_failure, stdout_failures
 from ._context_test import read_test
 from ._evidence import read_evidence
 from ._fitting import print_about, row_scores, score_columns
@@ -95,7 +95,7 @@ def run_transform(
     # What is wrong with the target is said before the data are read.
     _check_table_target(out, force)
     if out is None and console.as_json:
-        raise output_failure("--json goes to stdout, and so does the table; name a file with --out.")
+        raise Failure("--json goes to stdout, and so does the table; name a file with --out.", 2, "usage")
     # The model before the data: its features decide which columns are read.
     model = open_model(model_path)
     data = read_for(model, paths, reading, console)

@@ -69,6 +69,9 @@ def run_doctor(path: Path, reading: Reading, console: Console) -> dict[str, Any]
             data, tried = _try(path, kind, findings.reading)
     except UnusableFileError as error:
         raise Failure(str(error), 3, "input", {**content, "usable": False}) from error
+    if data.n_features < 2:
+        told = f"{path}: has a single feature, in which there are no axes to find; MCPCA needs several."
+        raise Failure(told, 3, "input", {**content, "usable": False})
     is_raw = _is_raw(data, tried)
     if is_raw and RAW_COUNTS not in data.oddities:
         data.oddities.append(_TABLE_OF_COUNTS)
@@ -85,7 +88,7 @@ def run_doctor(path: Path, reading: Reading, console: Console) -> dict[str, Any]
         console.say(f"  {text}")
     command = _fit_command(path, tried, is_raw)
     console.say(
-        f"MCPCA can use it: {counted(len(counts), 'context')} of {counts.min():,} to {counts.max():,} rows, "
+        f"MCPCA can use it: {counted(len(counts), 'context')} of {_span(counts)}, "
         f"{counted(data.n_features, 'feature')}{'' if data.in_memory else ', streamed from the file'}.\n\n  {command}"
     )
     return {**content, "usable": True, "command": command, "rows": data.n_rows, "features": data.n_features}
@@ -109,6 +112,11 @@ def _try(path: Path, kind: FileKind, reading: Reading) -> tuple[TableData, Readi
             if not np.isfinite(values).all():
                 raise UnusableFileError(path, f"has missing or infinite values within rows {first + 1:,} onwards.")
     return data, reading
+
+
+def _span(counts: Any) -> str:
+    low, high = int(counts.min()), int(counts.max())
+    return f"{low:,} rows" if low == high else f"{low:,} to {high:,} rows"
 
 
 def _is_raw(data: TableData, reading: Reading) -> bool:

@@ -174,16 +174,23 @@ def _candidates(table: Table, surveyed: Survey, names: list[str]) -> dict[str, l
         if counts is None or not could_be_contexts(counts, surveyed.n_rows):
             continue
         is_named = METADATA_IF_WHOLE.fullmatch(name) or _CONTEXT_NAMES.fullmatch(name)
-        if name not in table.text and not is_named and 3 * len(surveyed.whole) > n_numbers:
+        # Among other whole numbers, a column in order is rather a label by which rows were sorted.
+        is_label = is_named or 3 * len(surveyed.whole) <= n_numbers or name in surveyed.ordered
+        if name not in table.text and not is_label:
             continue
         found[name] = list(counts.values())
+    return _best_first(found, {name for name in found if name not in table.text})
+
+
+def _best_first(candidates: dict[str, list[int]], numeric: set[str]) -> dict[str, list[int]]:
+    """Return columns that could be contexts, those that most probably are first."""
 
     def rank(name: str) -> tuple[bool, bool, bool]:
         # Text first: names are made to tell groups apart. Then contexts of a few rows at least.
-        small = sum(found[name]) < _LEAST_ROWS * len(found[name])
-        return (name not in table.text, small, not _CONTEXT_NAMES.fullmatch(name))
+        small = sum(candidates[name]) < _LEAST_ROWS * len(candidates[name])
+        return (name in numeric, small, not _CONTEXT_NAMES.fullmatch(name))
 
-    return {name: found[name] for name in sorted(found, key=rank)}
+    return {name: candidates[name] for name in sorted(candidates, key=rank)}
 
 
 def _labels_of(table: Table, candidates: dict[str, list[int]], reading: Reading) -> list[Labels]:
@@ -292,8 +299,7 @@ def _examine_anndata(adata: Annotated, reading: Reading) -> Findings:
         if could_be_contexts(counts, adata.n_obs):
             candidates[str(column)] = list(counts.values())
             numeric |= {str(column)} if values.dtype.kind in "iufb" else set()
-    # Text and categories first: numbers of few values may be counts, or true and false.
-    candidates = {name: candidates[name] for name in sorted(candidates, key=lambda name: name in numeric)}
+    candidates = _best_first(candidates, numeric)
     matrices = (("layers", adata.layers), ("obsm", adata.obsm))
     facts += [f"{what}: {quoted_names(names)}" for what, names in matrices if names]
     # Opened, not read: shape and type are in the file's metadata.
@@ -323,9 +329,7 @@ def _examine_npz(npz: Npz, reading: Reading) -> Findings:
             is_text = kind in "US"
             if (is_text or len(counts) <= _MOST_INTEGER_CONTEXTS) and could_be_contexts(counts, n):
                 candidates[name] = list(counts.values())
-    candidates = {
-        name: candidates[name] for name in sorted(candidates, key=lambda name: npz.arrays[name].dtype.kind not in "US")
-    }
+    candidates = _best_first(candidates, {name for name in candidates if npz.arrays[name].dtype.kind not in "US"})
     findings = suggest(facts, candidates, reading, list(candidates), [], None, in_folder=shape is None)
     columns = [name for name in findings.reading.context if name in npz.arrays and not reading.labels]
     return _with_labels_apart(findings, reading, [npz.labels(name, reading.na_values) for name in columns])

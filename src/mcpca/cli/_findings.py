@@ -124,8 +124,9 @@ def crossed_in_words(labels: list[Labels], candidates: dict[str, list[int]]) -> 
     """Say what the first two candidates give together."""
     counts = crossed_labels(labels).counts()
     counts = counts[counts > 0]
+    low, high = int(counts.min()), int(counts.max())
+    span = f"{low:,}" if low == high else f"{low:,} to {high:,}"
     first, second = (short(name) for name in list(candidates)[:2])
     return [
-        f"crossed, {first!r} and {second!r} give {len(counts):,} contexts of {counts.min():,} to {counts.max():,} rows "
-        "(name both with --context)"
+        f"crossed, {first!r} and {second!r} give {len(counts):,} contexts of {span} rows (name both with --context)"
     ]

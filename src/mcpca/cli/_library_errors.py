@@ -50,5 +50,5 @@ def _way_out(text: str) -> str:
     if not small:
         return ""
     if small[1] == small[2]:
-        return " None has two: are these all rows, and is it the column of contexts?"
+        return " No context has two: are these all rows, and is it the column of contexts?"
     return " --min-samples 2 leaves them out."

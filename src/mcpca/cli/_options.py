@@ -235,7 +235,9 @@ def _check_encoding(name: str | None) -> None:
         # Encoding nothing looks the codec up, and does no more.
         "".encode(name or "utf-8")
     except LookupError as error:
-        raise click.BadParameter(f"{name!r} is not an encoding that Python knows.", param_hint="--encoding") from error
+        raise click.BadParameter(
+            f"{name!r} is not an encoding that is known; utf-8, utf-16 and latin-1 are.", param_hint="--encoding"
+        ) from error
 
 
 # The model, outputs, and every command --------------------------------------------------------------------------------

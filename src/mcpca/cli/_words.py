@@ -53,7 +53,7 @@ _RULES: tuple[tuple[str, _Replacement], ...] = (
     (r"\bX\b(?=[ ,])", "the file"),
     (r"\(n_samples = 1\)", "(1 row)"),
     (r"\(n_samples = (\d+)\)", r"(\1 rows)"),
-    (r"\bsamples\b", "rows"),
+    (r"(?<!-)\bsamples\b", "rows"),
     # Of click.
     (r"\bis not a valid (float|float range)\b", "is not a number"),
     (r"\bis not a valid (integer|integer range)\b", "is not a whole number"),

@@ -62,8 +62,8 @@ class Annotated:
         self.obsm = self._keys("obsm")
 
     def _names_in_first(self, groups: list[str]) -> list[str]:
-        first = self._file[groups[0]] if groups else None
-        return list(first.keys()) if hasattr(first, "keys") else []
+        first: Any = self._file[groups[0]] if groups else None
+        return list(first) if hasattr(first, "keys") else []
 
     def _keys(self, name: str) -> list[str]:
         if self._whole is not None:

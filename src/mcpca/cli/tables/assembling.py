@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from ..._data.blocks import has_finite_sum
 from ..._data.sources import as_source
-from ..._data.validation import has_finite_sum
 from ..._utils.printing import counted
 from ..._utils.types import Array
 from ..._utils.wording import listed

@@ -113,10 +113,9 @@ class DelimitedTable:
             raise KeyboardInterrupt from None
         except pa.ArrowInvalid as error:
             raise self._explained(error, numbers) from error
-        except UnicodeDecodeError as error:
+        except UnicodeError as error:
             raise UnusableFileError(
-                self.where,
-                f"is not in the encoding {self.dialect.encoding} throughout ({error.reason}); pass --encoding.",
+                self.where, f"is not in the encoding {self.dialect.encoding} throughout; name another with --encoding."
             ) from error
         except OSError as error:
             if self._compression:

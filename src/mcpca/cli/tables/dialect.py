@@ -81,14 +81,18 @@ def open_text(path: Path, compression: str | None, encoding: str) -> Iterator[io
     try:
         with open_unpacked(path, compression) as raw:
             yield io.TextIOWrapper(raw, encoding=encoding, newline="")  # csv wants line ends as they are
-    except UnicodeDecodeError as error:
-        byte = error.object[error.start]
+    # UTF-16 without its mark is not even a UnicodeDecodeError.
+    except UnicodeError as error:
+        at = f" (byte 0x{error.object[error.start]:02x})" if isinstance(error, UnicodeDecodeError) else ""
         raise UnusableFileError(
-            path,
-            f"is not in the encoding {encoding} (byte 0x{byte:02x}); pass --encoding latin-1, say.",
+            path, f"is not in the encoding {encoding}{at}; pass --encoding {_other_encoding(encoding)}, say."
         ) from error
     except csv.Error as error:
         raise UnusableFileError(path, f"cannot be read as a table ({error}).") from error
+
+
+def _other_encoding(encoding: str) -> str:
+    return "latin-1" if encoding.lower().startswith("utf-8") else "utf-8"
 
 
 def bounded_lines(file: Any, where: Any) -> Iterator[str]:
