@@ -629,7 +629,7 @@ def test_doctor_finds_what_is_wrong_and_a_way_around(tmp_path, capsys):
     table[FEATURES].to_csv(tmp_path / "y.csv", index=False)
     assert main(["doctor", str(tmp_path / "y.csv")]) == 3
     captured = capsys.readouterr()
-    assert "if the rows of the table are its features, transpose it" in captured.out
+    assert "no column could be contexts; if one line is one feature, pass --transpose" in captured.out
     assert "nothing says which context each row is from" in captured.err
 
 
@@ -646,7 +646,7 @@ def test_doctor_knows_counts_models_and_moments(fitted, tmp_path, capsys, rng):
     assert "a fitted model: 2 MCPCs, 4 contexts, 6 features, solver mspm" in capsys.readouterr().out
     np.save(tmp_path / "x.npy", planted()[0])
     assert main(["doctor", str(tmp_path / "x.npy")]) == 3
-    assert "NumPy array, shape (120, 6), float64\n  It has no contexts: pass --labels FILE" in capsys.readouterr().out
+    assert "NumPy array of 120 x 6 numbers\n  It has no contexts: pass --labels FILE" in capsys.readouterr().out
     (tmp_path / "labels.txt").write_text("\n".join(planted()[1]))
     assert main(["doctor", str(tmp_path / "x.npy"), "--labels", str(tmp_path / "labels.txt"), "--json"]) == 0
     words = shlex.split(json.loads(capsys.readouterr().out)["command"])

@@ -103,9 +103,9 @@ REFUSED = [
     (["rank", "{}/plain.csv", *CSV, "--criteria", "all", "--criteria", "scree"], 2, "--criteria all has no effect"),
     # Names of outputs that say something else.
     (
-        ["transform", "{}/fitted", "{}/plain.csv", "-o", "OUT/x.xlsx"],
+        ["transform", "{}/fitted", "{}/plain.csv", "-o", "OUT/x.ods"],
         5,
-        "tables are written as .csv, .tsv or .parquet, and not as .xlsx",
+        "tables are written as .csv, .tsv, .parquet or .xlsx, and not as .ods",
     ),
     (["loadings", "{}/fitted", "{}/plain.csv", *CSV, "-o", "OUT/x.csv.gz"], 5, "and not as .gz; choose one of these"),
     (["report", "{}/fitted", "-o", "OUT/x.pdf"], 5, "choose a name that ends in .html"),
@@ -119,7 +119,7 @@ REFUSED = [
         5,
         "moments have a file format of their own; choose a name that does not end in",
     ),
-    (["fit", "{}/plain.csv", *CSV, "-o", "OUT/x.xlsx"], 5, "results are a folder"),
+    (["fit", "{}/plain.csv", *CSV, "-o", "OUT/x.ods"], 5, "results are a folder"),
     (["rank", "{}/plain.csv", *CSV, "-o", "OUT/x.csv"], 5, "results are a folder"),
 ]
 

@@ -95,23 +95,23 @@ def test_labels_have_comments_too(tmp_path):
 
 
 WRONG = {
-    "bad value": ("#\n#\na,b\n1,2\n#\n3,x\n" + 200 * "1,2\n", {"comment": "#"}, "text among the features: 'b'"),
+    "bad value": ("#\n#\na,b\n1,2\n#\n3,x\n" + 200 * "1,2\n", {"comment": "#"}, "has 'x' in line 6, column 'b'"),
     "bad value far down": (
         "#\na,b\n" + 200 * "1,2\n" + "#\n3,n.d.\n",
         {"comment": "#"},
         r"line 204 has 'n\.d\.' in column 'b', which is otherwise numbers; .* --na-values n\.d\.",
     ),
-    "ragged": ("#\na,b\n#\n1,2,3\n1,2,3,4\n", {"comment": "#"}, r"has 2 fields in line 2 and 3 in line 4"),
+    "ragged": ("#\na,b\n#\n1,2,3\n1,2,3,4\n", {"comment": "#"}, "line 4 has 3 cells where the header has 2"),
     "ragged far down": (
         "#\na,b\n" + 200 * "1,2\n" + "#\n3\n",
         {"comment": "#", "delimiter": ","},
-        r"has 2 columns and line 204 has 1 field",
+        r"line 204 has 1 cell where the header has 2",
     ),
     "only comments": ("# a\n# b\n", {"comment": "#"}, r"only empty lines and lines that begin with '#' \(--comment\)"),
     "empty row within": (
         "a,b\n1,2\n,\n3,4\n,\n",
         {},
-        r"1 of 3 rows have missing or infinite values, the first in row 2",
+        r"1 of 3 rows has missing or infinite values, the first in row 2 .line 3, column 'a'.",
     ),
     "empty column within": ("a,,b\n1,,2\n3,,4\n", {}, "has no name for column 2 in its header"),
     "value without a name": (
@@ -120,7 +120,7 @@ WRONG = {
         r"line 202 has 'x' right of the last column that the header names \('b'\)",
     ),
     "thousands": ('a,b\n"1,234",2\n"5,678",3\n', {}, "has commas between thousands"),
-    "a label alone in the last row": ("group,a\nx,1\ny,2\nx,\n", {}, r"1 of 3 rows have missing .* the first in row 3"),
+    "a label alone in the last row": ("group,a\nx,1\ny,2\nx,\n", {}, r"1 of 3 rows has missing .* row 3 .line 4"),
 }
 
 
@@ -137,9 +137,9 @@ def test_text_for_missing_numbers(tmp_path):
     lines = lines_of(frame())
     lines[5] = lines[5].replace(lines[5].split(",")[3], "n.d.")
     (tmp_path / "x.csv").write_text("".join(lines))
-    with pytest.raises(UnusableFileError, match="1 column of text among the features: 'g1'"):
+    with pytest.raises(UnusableFileError, match=r"has 'n\.d\.' in line 6, column 'g1', which is otherwise numbers"):
         read_data([tmp_path / "x.csv"], Reading(**NAMED))
-    with pytest.raises(UnusableFileError, match=r"the first in row 5, in 1 column: 'g1' \(1\)"):
+    with pytest.raises(UnusableFileError, match=r"the first in row 5 .line 6, column 'g1'., in 1 column: 'g1' \(1\)"):
         read_data([tmp_path / "x.csv"], Reading(**NAMED, na_values=("n.d.",)))
 
 

@@ -173,7 +173,7 @@ def faulty(table, line=None, **cells):
         (
             faulty(turned(), "g2", cell5=None),
             sheet(),
-            r"1 of 120 rows have missing or infinite values, the first in 'cell5', in 1 column: 'g2' \(1\)",
+            r"1 of 120 rows has missing or infinite values, the first in 'cell5', in 1 column: 'g2' \(1\)",
         ),
         (faulty(turned(), "g2", cell5="n.d."), sheet(), r"column of text among the rows .*'cell5'"),
     ],

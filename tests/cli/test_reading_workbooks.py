@@ -143,7 +143,7 @@ FAULTY = {
         lambda p: book(p, [["group", "a"], *[["x", 1]] * 150, ["y", 2, "note"]]),
         r"cell C152 has 'note', right of the last column that the header names \('a'\)",
     ),
-    "gap": (lambda p: book(p, [["group", "a"], ["x", 1], [], ["y", 2]]), r"1 of 3 rows have missing .* in row 2"),
+    "gap": (lambda p: book(p, [["group", "a"], ["x", 1], [], ["y", 2]]), r"1 of 3 rows has missing .* in row 2"),
     "repeated": (lambda p: book(p, [["group", "a", "a"], ["x", 1, 2]]), "column name more than once"),
     "cut": (cut, "damaged"),
 }
@@ -161,7 +161,7 @@ def test_missing_values_and_kinds_of_cells(tmp_path):
     day = datetime.datetime(2021, 3, 1)
     rows = [["id", "group", "a"], [day, 1, 1.5], [7, 2.0, "2.5"], [True, "three", 3], ["x", 1, "."]]
     book(tmp_path / "x.xlsx", rows)
-    with pytest.raises(UnusableFileError, match=r"1 of 4 rows have missing or infinite values, the first in row 4"):
+    with pytest.raises(UnusableFileError, match=r"1 of 4 rows has missing or infinite values, the first in row 4"):
         read_data([tmp_path / "x.xlsx"], Reading(context=("group",), index="id", na_values=(".",)))
     book(tmp_path / "x.xlsx", rows[:-1])
     data = read_data([tmp_path / "x.xlsx"], Reading(context=("group",), index="id"))

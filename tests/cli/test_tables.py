@@ -225,7 +225,7 @@ def test_parquet_of_many_types(tmp_path):
     np.testing.assert_array_equal(data.X[:, 6:], np.c_[table["flag"], np.arange(120) / 4, table["small"]])
     table["flag"] = [None if i == 3 else True for i in range(120)]
     table.to_parquet(tmp_path / "x.parquet")
-    with pytest.raises(UnusableFileError, match=r"first in row 4, in 1 column: 'flag' \(1\)"):
+    with pytest.raises(UnusableFileError, match=r"first in row 4, column 'flag', in 1 column: 'flag' \(1\)"):
         read_data([tmp_path / "x.parquet"], Reading(**asked, drop=("lists",)))
     frame()[FEATURES].astype(np.float32).assign(y=planted()[1]).to_parquet(tmp_path / "single.parquet")
     assert read_data([tmp_path / "single.parquet"], Reading(context=("y",))).X.dtype == np.float32
@@ -344,13 +344,13 @@ def test_progress_is_told_within_a_file(tmp_path, monkeypatch):
 HEAD = "group,a,b\n"
 ROWS = "".join(f"{'xy'[i % 2]},{i}.5,{i * i}\n" for i in range(300))
 WRONG = {
-    "cut-short": (HEAD + ROWS + "x,1\n", r"line 302 has 2 fields \('x,1'\)"),
+    "cut-short": (HEAD + ROWS + "x,1\n", r"line 302 has 2 cells where the header has 3 \('x,1'\)"),
     "mixed delimiters": (
         HEAD + "x,1,2\ny;3;4\n" * 5,
         "mixed delimiters: line 1 is separated by commas and line 3 by se",
     ),
-    "mixed later": (HEAD + ROWS + "x;1;2\n", r"has 3 columns and line 302 has 1 fields \('x;1;2'\): another delimiter"),
-    "ragged": (HEAD + "x,1,2\nx,1\nx,1,2\nx,1,2\n", r"has 3 fields in line 1 and 2 in line 3 .*'x,1'"),
+    "mixed later": (HEAD + ROWS + "x;1;2\n", r"line 302 has 1 cell where the header has 3 \('x;1;2'\): another"),
+    "ragged": (HEAD + "x,1,2\nx,1\nx,1,2\nx,1,2\n", r"line 3 has 2 cells where the header has 3 .*'x,1'"),
     "no header": (
         "x,0.5,1.5\n" + "y,2.5,1.0\n" * 4,
         r"has no header: its first line is numbers \('0.5', '1.5'\).*--no-h",
@@ -360,12 +360,12 @@ WRONG = {
         r"1 column of text among the features: 'note'.*--drop note",
     ),
     "text later": (HEAD + ROWS + "x,1,oops\n", r"line 302 has 'oops' in column 'b', which is otherwise numbers"),
-    "twice": ("group,a,a\nx,1,2\ny,1,2\n", r"1 column name more than once: 'a'; rename"),
-    "ragged after a text": ('group,a,note\nx,1,"two\nlines"\ny,1\n', r"has 3 fields in line 1 and 2 in line 4"),
+    "twice": ("group,a,a\nx,1,2\ny,1,2\n", r"1 column name more than once: 'a' .columns 2 and 3.; rename"),
+    "ragged after a text": ('group,a,note\nx,1,"two\nlines"\ny,1\n', r"line 4 has 2 cells where the header has 3"),
     "unnamed": ("group,a,\nx,1,2\ny,1,2\n", "has no name for column 3 in its header"),
     "missing": (
         HEAD + "x,1,2\ny,,4\nx,NA,inf\n",
-        r"2 of 3 rows have missing or .* first in row 2, in 2 columns: 'a' \(2\), 'b' \(1\)",
+        r"2 of 3 rows have missing or .* first in row 2 .line 3, column 'a'., in 2 columns: 'a' \(2\), 'b' \(1\)",
     ),
     "decimal commas": ("group;a;b\nx;1,5;2\ny;2,5;3\n", r"decimal commas \('1,5' in column 'a'\); pass --decimal ','"),
     "header only": (HEAD, "a header but no rows"),

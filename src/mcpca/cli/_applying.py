@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ from . import _opening
 from ._console import Console, output_failure, stdout_failures
 from ._context_test import read_test
 from ._evidence import read_evidence
-from ._fitting import library_errors, print_about, row_scores, score_columns
+from ._fitting import print_about, row_scores, score_columns
+from ._library_errors import library_errors
 from ._model_tables import known_labels
 from ._options import as_raw
 from ._outputs import check_file, new_file
@@ -25,7 +27,7 @@ from ._policy import MOMENTS_ARE_THEIR_OWN_FORMAT, check_ending, check_page, tab
 from ._record import read_record
 from ._reporting import report_writer, write_model_report
 from .tables import Reading, TableData, UnusableFileError, read_data, write_table
-from .tables._errors import reason
+from .tables._errors import UselessOptionError, reason
 from .tables.assembling import ONE_CONTEXT
 from .tables.context_table import read_context_table
 from .tables.duplicates import check_duplicates
@@ -65,6 +67,8 @@ def read_for(model: MCPCA, paths: tuple[Path, ...], reading: Reading, console: C
         names = model.preprocess_.feature_names_in
         n_features = model.preprocess_.n_features_in
     reading = as_raw(reading, None if model.preprocess_ is None else model.preprocess_.spec)
+    # A model of rows with missing values takes such rows.
+    reading = replace(reading, gaps=model.missing != "error")
     features = None if names is None else [str(name) for name in names]
     with console.phase("reading"), library_errors(paths[0]):
         data = read_data(paths, reading, features=features, need_context=False, report=console.progress)
@@ -222,6 +226,10 @@ def run_report(
     folder = model_path if model_path.is_dir() else model_path.parent
     run = read_record(folder) if (folder / "run.json").exists() else None
     # Without rows the report has all that is in the model.
+    if paths and model.missing != "error":
+        raise UselessOptionError(
+            paths[0], "the model was fitted with --missing, and its report has no pictures of rows; drop the file."
+        )
     data = read_for(model, paths, reading, console) if paths else None
     if data is not None and data.labels is None:
         raise no_context_error(paths[0])

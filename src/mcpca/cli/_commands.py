@@ -6,6 +6,7 @@ as JSON if that was asked for. Modules that compute are imported when a command 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from ._options import (
     force_option,
     format_option,
     metadata_options,
+    missing_option,
     model_options,
     nuisance_options,
     open_option,
@@ -56,6 +58,7 @@ def _typed_words() -> list[str]:
         "mcpca fit cells.h5ad --context cell_type --groups donor --batch run --covariates log_counts",
         "mcpca fit atlas.h5ad --context cell_type --normalize log1p --hvg 2000 --rank 30",
         "mcpca fit embeddings.csv --context genre --context period --drop sentence --rank 8",
+        "mcpca fit expression.tsv --transpose --labels samples.csv --context tissue --scale",
         "mcpca fit regions/*.csv --rank 8 --replicability --bootstrap 200 --out regions-mcpca",
     ),
 )
@@ -63,6 +66,7 @@ def _typed_words() -> list[str]:
 @reading_options
 @annotation_options
 @preprocess_options
+@missing_option
 @model_options
 @click.option(
     "-o", "--out", type=FILE, default=Path("mcpca-output"), show_default=True, metavar="DIR", help="For results."
@@ -101,6 +105,7 @@ def fit(**params: Any) -> None:
 
     console = _console(params)
     policy.check_fit(params)
+    policy.check_missing(params)
     opening = params.pop("open_page")
     if opening:
         params["report"] = True  # whoever wants to see it wants one
@@ -111,7 +116,8 @@ def fit(**params: Any) -> None:
     params["noise"] = None if params["noise"] == "none" else params["noise"]
     # What is left in ``params`` are fields of ``FitOptions``: options and fields have the same names.
     preprocess = policy.check_preprocess(params)
-    options = FitOptions(reading=as_raw(take_reading(params), preprocess), **params)
+    reading = replace(as_raw(take_reading(params), preprocess), gaps=params["missing"] != "error")
+    options = FitOptions(reading=reading, **params)
     result = run_fit(options, out, force, console, _typed_words(), checkpoint)
     if opening:
         result["opened"] = open_page(out / "report.html", console)

@@ -16,7 +16,7 @@ from ..report import write_comparison
 from . import _opening
 from ._applying import open_model
 from ._console import Console, json_text
-from ._fitting import library_errors
+from ._library_errors import library_errors
 from ._outputs import check_file, check_folder, checksum, new_file, new_folder
 from ._policy import RESULTS_ARE_A_FOLDER, check_ending, is_page
 from ._record import FitOptions, read_record

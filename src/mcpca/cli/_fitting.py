@@ -6,10 +6,7 @@ about a file, and scores.
 
 from __future__ import annotations
 
-import re
 import shlex
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,12 +22,7 @@ from .._model.dominance import Dominance
 from .._utils.component_names import component_names
 from .._utils.printing import counted
 from .._utils.types import Array
-from ..exceptions import (
-    DominantFeatureWarning,
-    NoStableRankError,
-    NothingAboveNoiseError,
-    RankExceedsDataError,
-)
+from ..exceptions import DominantFeatureWarning
 from ._console import Console, json_text
 from ._context_test import FILE, columns_of_test, summary_of_test, tested_contexts, words_of_test
 from ._evidence import (
@@ -41,23 +33,15 @@ from ._evidence import (
     words_of_evidence,
     write_evidence,
 )
+from ._library_errors import library_errors
 from ._model_tables import diagnostics, known_labels, loadings_text, model_tables
 from ._outputs import check_folder, checksum, checksums, new_folder
 from ._policy import RESULTS_ARE_A_FOLDER, check_ending, check_moments, check_moments_for_refits, check_sheets
 from ._record import FitOptions, check_same, record
 from ._reporting import missing_for_report, write_loadings_picture, write_model_report
 from ._top_features import TopFeatures, feature_columns, feature_lines, json_of_features, top_features
-from ._words import in_words_of_the_command
-from .tables import TableData, UnusableFileError, read_data, write_table
-from .tables._errors import UselessOptionError
+from .tables import TableData, read_data, write_table
 from .tables.writing import matrix_columns
-
-_NOTHING_VARIES = "The covariances are all zero"  # how the library begins to say so
-# What the library says of options rather than of data: formulas that are none, bounds, what a model was fitted without.
-_WRONG_OPTION = re.compile(
-    r"^--covariates '.*' (is not a formula|has |leaves |names no )|^--\S+ \S+ is out of bounds|"
-    "model was fitted without "
-)
 
 
 def run_fit(
@@ -86,7 +70,7 @@ def run_fit(
             check_same(expected, inputs)
     run = record(options, command, inputs, out)
     test = None
-    if options.context_test:
+    if options.context_test and options.missing == "error":
         with console.phase("contexts"):
             labels = None if data.labels is None else known_labels(model, data.labels)
             test = tested_contexts(model, data, labels, options.seed, console)
@@ -173,6 +157,7 @@ def fit_files(options: FitOptions, console: Console, checkpoint: Path | None = N
         noise=options.noise,
         robust=options.robust,
         cross_fit=options.cross_fit,
+        missing=options.missing,
         preprocess=options.preprocess,
         random_state=options.seed,
         tol=options.tol,
@@ -227,40 +212,6 @@ def _warn_of_dominance(model: MCPCA, data: TableData, console: Console) -> None:
         where = "of mcpca moments " if data.labels is None else ""
         way_out = f"Leave it out with --drop {shlex.quote(name)} {where}if it is not a measurement"
         console.warn(dominance.sentence(f"the feature {name!r}", way_out))
-
-
-@contextmanager
-def library_errors(path: Path) -> Iterator[None]:
-    """Turn errors of the library about its data into errors about the file they came from."""
-    try:
-        yield
-    # These have exit codes of their own (``_errors``) and are not about one file.
-    except (NothingAboveNoiseError, NoStableRankError, UnusableFileError):
-        raise
-    except OSError as error:
-        if "checkpoint=" in str(error):  # about a file that is written, not read
-            raise
-        told = in_words_of_the_command(error.strerror or str(error))
-        raise UnusableFileError(path, f"could not be read to its end ({told}).") from error
-    except ValueError as error:
-        # ValueError is how the library speaks about its data; anything else is a bug and passes.
-        text = in_words_of_the_command(str(error))
-        # A rank beyond the data is a wrong option, but no rank fits data that do not vary.
-        if isinstance(error, RankExceedsDataError) and _NOTHING_VARIES not in text:
-            raise
-        if _WRONG_OPTION.search(text):
-            raise UselessOptionError(path, text) from error
-        raise UnusableFileError(path, text + _way_out(text)) from error
-
-
-def _way_out(text: str) -> str:
-    """Return what to do about contexts that are too small, to follow a message of the library."""
-    small = re.search(r"(\d+) of (\d+) contexts have fewer than 2 rows: ", text)
-    if not small:
-        return ""
-    if small[1] == small[2]:
-        return " None has two: are these all rows, and is it the column of contexts?"
-    return " --min-samples 2 leaves them out."
 
 
 # Scores ------------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from .._data.preprocess import KINDS, Preprocess
+from .._estimator.parameters import MISSING
 from .._solvers import NOISES, SOLVERS
 from .tables import Reading, UnusableFileError, stdin
 from .tables.completion import context_names
@@ -146,6 +147,15 @@ _PREPROCESS_OPTIONS = (
     click.option(
         "--scale", is_flag=True, help="Divide each feature by its standard deviation over all rows (after --normalize)."
     ),
+)
+
+
+missing_option = click.option(
+    "--missing",
+    type=click.Choice(list(MISSING)),
+    default="error",
+    show_default=True,
+    help="Missing values: pairwise by --solver mspm or lsq, em by ml; union: whole features, by lsq or ml.",
 )
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from .._data.preprocess import LOG1P, Preprocess
+from .._estimator.parameters import MISSING
 from ._console import output_failure
 from .tables import Reading, TableData
 from .tables.options import options_given
@@ -97,6 +98,33 @@ def check_fit(params: dict[str, Any]) -> None:
     for option, given in (("--context-table", params["context_table"]), ("--row-metadata", params["row_metadata"])):
         if given and params["report"] is False:
             raise without_effect(option, "it is for the report, and --no-report leaves that out; drop one of the two")
+
+
+def check_missing(params: dict[str, Any]) -> None:
+    """Raise if ``--missing`` does not go with other options of a fit."""
+    missing = params["missing"]
+    if missing == "error":
+        return
+    solvers = MISSING[missing]
+    if params["solver"] not in solvers:
+        ways = " or ".join(f"--solver {name}" for name in solvers)
+        raise click.UsageError(f"--missing {missing} is not for --solver {params['solver']}; pass {ways}.")
+    if not isinstance(params["rank"], int):
+        raise click.UsageError(
+            f"--missing {missing} needs --rank R: ranks are chosen on complete rows (mcpca rank, on features or rows "
+            "without gaps)."
+        )
+    if params["orthogonal"] and missing != "pairwise":
+        raise click.UsageError(f"--orthogonal cannot be combined with --missing {missing}, but with pairwise.")
+    if params["solver"] == "ml" and params["noise"] == "none":
+        raise click.UsageError(f"--missing {missing} with --solver ml needs noise; drop --noise none.")
+    if params["solver"] == "lsq" and missing == "union" and params["noise"] not in ("auto", "none", "isotropic"):
+        raise click.UsageError("--missing union with --solver lsq has --noise isotropic or none only.")
+    of_complete_rows = {"--robust": "robust", "--cross-fit": "cross_fit", "--checkpoint": "checkpoint"}
+    of_complete_rows |= {"--batch": "batch", "--covariates": "covariates", "--normalize": "normalize"}
+    for option, name in {**of_complete_rows, "--scale": "scale"}.items():
+        if params[name]:
+            raise click.UsageError(f"{option} is for complete rows and cannot be combined with --missing {missing}.")
 
 
 def preprocess_of(

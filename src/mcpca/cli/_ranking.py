@@ -11,7 +11,8 @@ import numpy as np
 
 from .._rank.selection import CRITERIA, RankSelection, select_rank
 from ._console import Console, Failure, json_text
-from ._fitting import library_errors, print_about
+from ._fitting import print_about
+from ._library_errors import library_errors
 from ._outputs import check_folder, checksum, checksums, new_folder
 from ._policy import RESULTS_ARE_A_FOLDER, check_ending
 from ._record import RankOptions, check_same, record

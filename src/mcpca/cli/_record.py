@@ -102,6 +102,7 @@ class FitOptions(RunOptions):
     hvg: int | None = None
     target_sum: float | None = None
     scale: bool = False
+    missing: str = "error"
     seed: int = 0
     tol: float | None = None
     max_iter: int = 200

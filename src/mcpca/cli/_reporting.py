@@ -80,7 +80,8 @@ def write_model_report(
     content: dict[str, Any] = {"context_dependence": test, "replicability": evidence.replicability}
     # What errors and tests are taken from: the rows, if they are those of the fit, else the model alone.
     sources: list[tuple[tuple[Any, ...], dict[str, Any]]] = [((), {})]
-    if data is not None and data.labels is not None:
+    # Rows with missing values have no pictures.
+    if data is not None and data.labels is not None and model.missing == "error":
         content |= {"X": data.source, "y": known_labels(model, data.labels)}
         sources.insert(0, ((content["X"], content["y"]), data.annotations))
     # Both need the numbers of rows; standard errors are those of a likelihood.
@@ -110,7 +111,7 @@ def _metadata(
     told: dict[str, Any] = {}
     if data is not None:
         known = data.found_of_contexts() | data.context_metadata
-    if data is not None and data.labels is not None:
+    if data is not None and data.labels is not None and model.missing == "error":
         told = {"row_metadata": data.row_metadata, "row_names": data.row_names}
     columns = {name: [values.get(context) for context in names] for name, values in known.items()}
     return {"context_metadata": columns, **told}

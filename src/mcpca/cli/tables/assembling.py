@@ -60,8 +60,16 @@ def assembled(
     files_read = [*files, *([] if reading.labels is None else [reading.labels])]
     files_read += [] if reading.context_table is None else [reading.context_table]
     files_read += [Path(entry[1:]) for entry in (*reading.features, *reading.drop) if entry.startswith("@")]
+    if in_memory:
+        X, n_missing = _stack(parts, is_kept, feature_names, reading.gaps)
+    else:
+        X, n_missing = _stream(parts, is_kept), sum(part.n_missing for part in parts)
+    says = list(dict.fromkeys(text for part in parts for text in part.says))
+    if n_missing:
+        share = n_missing / (len(is_kept) * n_features)
+        says.append(f"{counted(n_missing, 'missing value')} among the features ({100 * share:.2g}% of all).")
     return TableData(
-        X=_stack(parts, is_kept, feature_names) if in_memory else _stream(parts, is_kept),
+        X=X,
         labels=labels,
         feature_names=feature_names,
         row_names=row_names,
@@ -72,7 +80,7 @@ def assembled(
         notes=notes,
         dropped=dropped,
         oddities=oddities,
-        says=list(dict.fromkeys(text for part in parts for text in part.says)),
+        says=says,
         annotations=_annotations(parts, is_kept, reading),
         row_metadata=_row_metadata(parts, is_kept, reading),
         found_of_contexts=dict if labels is None else _finder(parts, is_kept, labels, reading),
@@ -189,30 +197,38 @@ def _leave_out(labels: Labels, reading: Reading, where: str, notes: list[str]) -
 # In memory ---------------------------------------------------------------------------------------------------------
 
 
-def _stack(parts: list[FilePart], is_kept: Array, names: list[str] | None) -> Any:
-    """Return all kept rows as one array or CSR matrix; a copy only if there is something to put together."""
+def _stack(parts: list[FilePart], is_kept: Array, names: list[str] | None, gaps: bool) -> tuple[Any, int]:
+    """Return all kept rows as one array or CSR matrix, and how many values are missing, if any may be.
+
+    A copy only if there is something to put together.
+    """
     blocks: list[Any] = []
+    n_missing = 0
     first = 0
     for part in parts:
         for block in part.blocks or []:
             kept_here = is_kept[first : first + block.shape[0]]
             first += block.shape[0]
             # Here, where the file is still known: the estimator could only say that X has gaps.
-            _check_block(block, part.where, names)
+            n_missing += _check_block(block, part.where, names, gaps)
             blocks.append(block if kept_here.all() else block[np.flatnonzero(kept_here)])
         part.blocks = None  # so that a block is freed as soon as it has been copied below
     if len(blocks) == 1:
-        return blocks[0]
+        return blocks[0], n_missing
     if any(scipy.sparse.issparse(block) for block in blocks):
-        return scipy.sparse.csr_array(scipy.sparse.vstack(blocks, format="csr"))
-    return np.concatenate(blocks)
+        return scipy.sparse.csr_array(scipy.sparse.vstack(blocks, format="csr")), n_missing
+    return np.concatenate(blocks), n_missing
 
 
-def _check_block(block: Any, where: str, names: list[str] | None) -> None:
-    """Raise if rows in memory have missing or infinite values; the error names their columns."""
+def _check_block(block: Any, where: str, names: list[str] | None, gaps: bool) -> int:
+    """Return how many values of rows in memory are missing; raise unless ``gaps`` may be, and if one is infinite.
+
+    The error names columns.
+    """
     # Integers and booleans have neither NaN nor infinities.
     if block.dtype.kind not in "f":
-        return
+        return 0
+    n_missing = 0
     if scipy.sparse.issparse(block):
         if not np.isfinite(block.data).all():
             # Entries that are not stored are 0, so that only stored ones need a look.
@@ -223,12 +239,19 @@ def _check_block(block: Any, where: str, names: list[str] | None) -> None:
                 f"has missing or infinite values in the features {quoted_names(named)}; fill them in, or leave the "
                 "features out with --drop.",
             )
-        return
+        return 0
     # Row ranges of about 4 million numbers, also of a memory map, which is then read once in order.
     step = max(1, _CHECKED_NUMBERS // max(block.shape[1], 1))
     for i in range(0, len(block), step):
         rows = np.asarray(block[i : i + step])
-        if has_finite_sum(rows) or (finite := np.isfinite(rows)).all():
+        if has_finite_sum(rows):
+            continue
+        finite = np.isfinite(rows)
+        if gaps:
+            is_missing = np.isnan(rows)
+            n_missing += int(is_missing.sum())
+            finite |= is_missing
+        if finite.all():
             continue
         row, column = np.argwhere(~finite)[0].tolist()
         feature = f"column {column + 1}" if names is None else repr(short(names[column]))
@@ -238,6 +261,7 @@ def _check_block(block: Any, where: str, names: list[str] | None) -> None:
             f"has {counted(n, 'missing or infinite value')} in rows {i + 1:,} to {i + len(rows):,}, the first in row "
             f"{i + row + 1:,}, {feature}; fill them in, or leave out their rows or columns.",
         )
+    return n_missing
 
 
 # On disk -----------------------------------------------------------------------------------------------------------

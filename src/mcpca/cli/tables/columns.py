@@ -8,7 +8,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from ..._utils.printing import counted
-from ._errors import UnusableFileError, UselessOptionError, did_you_mean, quoted_names
+from ..._utils.wording import listed
+from ._errors import UnusableFileError, UselessOptionError, did_you_mean, quoted_names, short
 from .cells import plain
 from .data import ANNOTATION_OPTIONS, Reading, column_positions
 
@@ -123,17 +124,17 @@ def check_table_columns(names: Sequence[str], where: str) -> None:
     """Raise if there are too many columns, or two of one name."""
     if len(names) > MAX_COLUMNS:
         raise too_many_columns(len(names), where)
-    seen: set[str] = set()
-    # A dict in the place of a set keeps the order of the file for the message.
-    repeated: dict[str, None] = {}
-    for name in names:
-        if name in seen:
-            repeated[name] = None
-        seen.add(name)
-    if repeated:
+    if len(set(names)) < len(names):
+        positions: dict[str, list[int]] = {}
+        for i, name in enumerate(names):
+            positions.setdefault(name, []).append(i + 1)
+        repeated = {name: places for name, places in positions.items() if len(places) > 1}
+        shown = [
+            f"{short(name)!r} (columns {listed(places[:-1])} and {places[-1]})" for name, places in repeated.items()
+        ]
         raise UnusableFileError(
             where,
-            f"has {counted(len(repeated), 'column name')} more than once: {quoted_names(repeated)}; rename them "
+            f"has {counted(len(repeated), 'column name')} more than once: {listed(shown)}; rename them "
             "(or pass --no-header if the first line is data).",
         )
 

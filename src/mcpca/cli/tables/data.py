@@ -72,6 +72,8 @@ class Reading:
         A table with a line for each context, for the report.
     raw : bool
         Whether rows are to be prepared: raw counts, of all features.
+    gaps : bool
+        Whether values may be missing, which is otherwise an error; they are NaN.
     """
 
     context: tuple[str, ...] = ()
@@ -100,6 +102,7 @@ class Reading:
     row_metadata: tuple[str, ...] = ()
     context_table: Path | None = None
     raw: bool = False
+    gaps: bool = False
 
     @property
     def annotation_columns(self) -> list[str]:
@@ -136,6 +139,8 @@ class FilePart:
         As in ``TableData``.
     date_cells : dict of str to str
         Names of features that are dates in a workbook, with their cells.
+    n_missing : int
+        Values that are missing, of a table.
     """
 
     where: str
@@ -153,6 +158,7 @@ class FilePart:
     others_of_rows: Any = None
     says: list[str] = field(default_factory=list)
     date_cells: dict[str, str] = field(default_factory=dict)
+    n_missing: int = 0
 
 
 @dataclass

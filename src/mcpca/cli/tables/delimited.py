@@ -21,9 +21,10 @@ from ._errors import UnusableFileError, short
 from .cells import plain_column
 from .comments import Uncommented, encoded
 from .data import Reading
-from .dialect import DELIMITERS, Dialect, bounded_lines, dialect_of, is_number, open_text
+from .dialect import Dialect, bounded_lines, dialect_of, is_number, open_text
 from .kinds import damaged_gzip
 from .labels import MISSING
+from .ragged import DELIMITERS, line_of
 
 # Bytes of text that Arrow parses at a time: large enough for the threads of its parser, and for 256 lines, unless those
 # are so long that a batch would fill the memory. A batch must hold at least one line.
@@ -214,7 +215,7 @@ class DelimitedTable:
                 if len(record) != width:
                     return UnusableFileError(
                         self.where,
-                        f"has {width} columns and line {lines.number} has {len(record)} fields "
+                        f"line {lines.number} has {counted(len(record), 'cell')} where the header has {width} "
                         f"({short(self.dialect.delimiter.join(record), 40)!r}): another delimiter, a truncated line, "
                         "or a stray quote; correct that line.",
                     )
@@ -231,9 +232,9 @@ class DelimitedTable:
                     if value not in self._missing and not is_number(value, self.dialect.decimal):
                         return UnusableFileError(
                             self.where,
-                            f"line {lines.number} has {short(record[i], 40)!r} in column {short(name)!r}, which is "
-                            "otherwise numbers; correct it, leave the column out with --drop, or pass --na-values "
-                            f"{shlex.quote(short(value))} if it means a missing value.",
+                            f"line {line_of(record, i, lines.number)} has {short(record[i], 40)!r} in column "
+                            f"{short(name)!r}, which is otherwise numbers; correct it, leave the column out with "
+                            f"--drop, or pass --na-values {shlex.quote(short(value))} if it means a missing value.",
                         )
         return UnusableFileError(self.where, f"cannot be read as a table ({short(error, 200)}).")
 
@@ -242,8 +243,9 @@ class DelimitedTable:
         with self._lines() as lines:
             reader = csv.reader(lines, delimiter=self.dialect.delimiter)
             rows = (record for record in reader if record and reader.line_num > self.dialect.header_lines)
-            next(islice(rows, row, None), None)
-            return f"line {lines.number}, column {short(column)!r}"
+            record = next(islice(rows, row, None), [])
+            line = line_of(record, self.columns.index(column), lines.number)
+            return f"line {line}, column {short(column)!r}"
 
 
 def _filled_rows(batch: Any) -> int:

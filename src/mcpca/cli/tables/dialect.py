@@ -10,7 +10,6 @@ import codecs
 import csv
 import io
 import re
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,18 +22,20 @@ from .cells import plain
 from .columns import MAX_COLUMNS, check_table_columns, too_many_columns
 from .comments import Uncommented
 from .data import Reading
+from .foreign import READABLE
 from .kinds import open_unpacked
 from .labels import MISSING
+from .ragged import DELIMITERS, ragged, runs_of_spaces
 
-DELIMITERS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars", " ": "spaces"}
 _HEAD_CHARACTERS = 2**18  # looked at; more if they hold fewer than three lines
 _LONGEST_LINE = 2**26  # characters; a text without line ends is not read into memory
 _HEAD_LINES = 100  # looked at
 _SPARE_LABELS = 1000  # read beyond twice as many as there are rows: it is the wrong file, of whatever size
 # UTF-16 is recognised by its mark alone; without one it is refused for its zero bytes (``_first_lines``).
 _BOMS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16", codecs.BOM_UTF8: "utf-8-sig"}
+_ZERO_SHARE = 0.8  # of every other byte, in text of mostly Latin letters in UTF-16
 _SEPARATOR_LINE = re.compile(r'"?sep=(.)"?\s*', re.IGNORECASE)  # by which Excel is told the delimiter
-_THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?")
+_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?")
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+([eE][+-]?\d+)?")
 
 
@@ -169,8 +170,8 @@ def _first_lines(
                 break
             text += more
         whole = not file.read(1)
-    if "\0" in text:  # UTF-16 without its mark looks like that too
-        raise UnusableFileError(path, "is a binary file of no known format; mcpca --help lists those that are read.")
+    if "\0" in text:
+        raise _binary(path, text)
     lines = list(io.StringIO(text, newline=""))  # not splitlines, which splits at form feeds and the like too
     if not whole and len(text) >= _LONGEST_LINE and len(lines) < 2:
         raise UnusableFileError(path, f"has no end of line in its first {len(text):,} characters; it is not a table.")
@@ -180,6 +181,16 @@ def _first_lines(
     if not any(line.strip() for line in lines):
         raise UnusableFileError(path, "has only empty lines.")
     return lines, list(range(1, len(lines) + 1)), whole
+
+
+def _binary(path: Path, text: str) -> UnusableFileError:
+    """Return the error for zero bytes: UTF-16 without its mark, or no text at all."""
+    # In UTF-16 every other byte of plain English is zero: the second ones if the low byte comes first.
+    head = text[: 2**10]
+    for zeros, letters, encoding in ((head[1::2], head[::2], "utf-16-le"), (head[::2], head[1::2], "utf-16-be")):
+        if zeros.count("\0") > _ZERO_SHARE * len(zeros) and "\0" not in letters:
+            return UnusableFileError(path, f"looks like UTF-16 without its mark; pass --encoding {encoding}.")
+    return UnusableFileError(path, f"is a binary file of no known format; pass {READABLE}.")
 
 
 def _first_uncommented(
@@ -194,9 +205,7 @@ def _first_uncommented(
         uncommented = Uncommented(bounded_lines(file, path), comment)
         for line in uncommented:
             if "\0" in line:
-                raise UnusableFileError(
-                    path, "is a binary file of no known format; mcpca --help lists those that are read."
-                )
+                raise _binary(path, line)
             if len(lines) == _HEAD_LINES or (characters > _HEAD_CHARACTERS and len(lines) > 2):
                 whole = False
                 break
@@ -215,11 +224,11 @@ def _delimiter_of(lines: list[str], numbers: list[int], whole: bool, where: str)
     if not counts:
         return ","  # a single column
     if not fitting:
-        raise _ragged(lines, numbers, counts, where)
+        raise ragged(lines, numbers, counts, where)
     # Of several, the one that gives the most fields: commas within text are fewer than the delimiters around it.
     best = max(fitting, key=lambda d: fitting[d])
     if best == " " and any("  " in line.strip() for line in lines):
-        raise _runs_of_spaces(where)
+        raise runs_of_spaces(where)
     return best
 
 
@@ -242,39 +251,6 @@ def _is_consistent(counts: list[int]) -> bool:
         return False
     width = widths.pop()
     return width > 1 and counts[0] in (width, width - 1)
-
-
-def _ragged(lines: list[str], numbers: list[int], counts: dict[str, list[int]], where: str) -> UnusableFileError:
-    """Return the error for lines that no delimiter divides alike; it names the first line that differs."""
-    # The most likely delimiter: the one that gives the most lines the same number of fields, more than one.
-    common = {d: Counter(n).most_common(1)[0] for d, n in counts.items()}
-    best = max(counts, key=lambda d: (common[d][0] > 1, common[d][1]))
-    # The first line sets the standard for the message: a reader looks there first.
-    width = counts[best][0]
-    # Position among the records; the last if only the header has another width than the rest.
-    odd = next((i for i, n in enumerate(counts[best]) if n != width), len(counts[best]) - 1)
-    reader = csv.reader(lines, delimiter=best)
-    ends = [reader.line_num for record in reader if any(record)]
-    first, number = numbers[ends[0] - 1], numbers[ends[odd] - 1]  # of lines in the file
-    # Another delimiter that gives this line the width of the first: the file was pasted together.
-    rival = next((d for d in counts if d != best and odd < len(counts[d]) and counts[d][odd] == width), None)
-    if rival is not None:
-        return UnusableFileError(
-            where,
-            f"has mixed delimiters: line {first} is separated by {DELIMITERS[best]} and line {number} by "
-            f"{DELIMITERS[rival]}; write it with one of them.",
-        )
-    if best == " " and any("  " in line for line in lines):
-        return _runs_of_spaces(where)
-    return UnusableFileError(
-        where,
-        f"has {width} fields in line {first} and {counts[best][odd]} in line {number} (separated by "
-        f"{DELIMITERS[best]}): {short(lines[ends[odd] - 1])!r}; every line needs the same number.",
-    )
-
-
-def _runs_of_spaces(where: str) -> UnusableFileError:
-    return UnusableFileError(where, "is separated by runs of spaces; write it with commas or tabs.")
 
 
 def _header_of(records: list[list[str]], reading: Reading, where: str) -> tuple[list[str], list[list[str]], int]:

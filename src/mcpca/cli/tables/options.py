@@ -51,6 +51,25 @@ def options_given(reading: Reading) -> list[str]:
     return [_OPTIONS[f.name][0] for f in fields(Reading) if f.name in _OPTIONS and _is_given(reading, f.name)]
 
 
+def option_words(reading: Reading) -> list[str]:
+    """Return the words of a command line that stand for a reading; the inverse of ``cli._options.take_reading``."""
+    words: list[str] = []
+    for name, (option, _, _) in _OPTIONS.items():
+        if not _is_given(reading, name):
+            continue
+        value = getattr(reading, name)
+        if isinstance(value, bool):  # a flag
+            words.append(option)
+            continue
+        for one in value if isinstance(value, tuple) else (value,):
+            text = str(one).replace("\t", "tab") if name == "delimiter" else str(one)
+            # A value that begins like an option is tied to its own.
+            words += [f"{option}={text}"] if text.startswith("-") else [option, text]
+    words += ["--allow-duplicates"] if reading.allow_duplicates else []
+    words += ["--max-memory", str(reading.max_bytes // 2**20)] if reading.max_bytes != Reading.max_bytes else []
+    return words
+
+
 def check_options(reading: Reading, files: Sequence[Path], kinds: Sequence[FileKind]) -> None:
     """Raise if an option has no effect on any of the files."""
     formats = {kind.format for kind in kinds}

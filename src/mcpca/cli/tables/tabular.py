@@ -23,6 +23,7 @@ from .delimited import DelimitedTable
 from .kinds import FileKind
 from .labels import LabelBuilder
 from .parquet import ParquetTable
+from .strays import find_strays, strays_error
 from .workbook import WorkbookTable
 
 # Bytes of a row's name and context, about, which are held in memory even if the row itself is streamed; and what they
@@ -101,7 +102,9 @@ def roles_of(table: Table, reading: Reading, wanted: Sequence[str] | None) -> Ro
     roles = choose_columns(table.columns, reading, wanted, table.where, table.index)
     text = [name for name in roles.features if name in table.text]
     if text:
-        raise text_columns_error(text, table.where)
+        # A pass over these columns, on the way to an error only.
+        strays = find_strays(table, text, reading.decimal, reading.na_values)
+        raise strays_error(table, strays) if strays else text_columns_error(text, table.where)
     return replace(roles, others=[name for name in roles.others if name not in table.text])  # could be features
 
 
@@ -124,7 +127,7 @@ def read_table(
     blocks: list[Array] | None = []
     taken_bytes = 0
     n = 0
-    gaps = Gaps(roles.features)
+    gaps = Gaps(roles.features, reading.gaps)
     rising = RisingColumns(p)
     for batch in table.batches(roles.features, texts):
         if not batch.num_rows:
@@ -154,7 +157,7 @@ def read_table(
             blocks = None
     if n == 0:
         raise UnusableFileError(table.where, "has a header but no rows.")
-    gaps.check(table.where, n)
+    gaps.check(table.where, n, place=table.place)
     columns = {name: builder.finish() for name, builder in zip(labelled, builders, strict=True)}
     labels = [columns[name] for name in roles.contexts]
     annotations = {name: columns[name] for name in roles.annotations}
@@ -172,6 +175,7 @@ def read_table(
         row_numbers,
         list(table.left_out),
         annotations=annotations,
+        n_missing=gaps.n_missing,
         date_cells={name: cell for cell, name in getattr(table, "dates", {}).get("header", [])},
         others_of_rows=ColumnsOfTable(table, [*roles.features, *roles.contexts, roles.index or ""], reading.na_values),
     )
@@ -208,13 +212,18 @@ class RisingColumns:
 
 
 class Gaps:
-    """Counts missing and infinite values by column, and remembers the first row with one."""
+    """Counts missing and infinite values by column, and remembers the first row with one.
 
-    def __init__(self, names: Sequence[str]) -> None:
+    With ``allowed``, only infinite ones; ``n_missing`` is the number of the others.
+    """
+
+    def __init__(self, names: Sequence[str], allowed: bool = False) -> None:
         self._names = names
+        self._allowed = allowed
+        self.n_missing = 0
         self._counts = np.zeros(len(names), dtype=np.intp)  # of each column
         self._n_rows = 0  # with a gap
-        self._first_row = -1
+        self._first_row = self._first_column = -1
 
     def look(self, X: Array, first: int) -> None:
         """Look at the next rows; ``first`` is the number of the first of them."""
@@ -223,25 +232,42 @@ class Gaps:
             if np.isfinite(X.sum(dtype=np.float64)):
                 return
         is_gap = ~np.isfinite(X)
+        if self._allowed:
+            self.n_missing += int(np.isnan(X).sum())
+            is_gap = np.isinf(X)
         rows = np.flatnonzero(is_gap.any(axis=1))
         if len(rows):
             # Counted from 0 over the whole table.
-            self._first_row = first + int(rows[0]) if self._first_row < 0 else self._first_row
+            if self._first_row < 0:
+                self._first_row = first + int(rows[0])
+                self._first_column = int(np.flatnonzero(is_gap[rows[0]])[0])
             self._n_rows += len(rows)
             self._counts += is_gap.sum(axis=0)
 
-    def check(self, where: str, n: int, row_names: Sequence[str] | None = None) -> None:
-        """Raise if any of n rows has a gap; the first is told by its name if there are names."""
+    def check(
+        self,
+        where: str,
+        n: int,
+        row_names: Sequence[str] | None = None,
+        place: Callable[[int, str], str] | None = None,
+    ) -> None:
+        """Raise if any of n rows has a gap; the first is told by its name, or by its ``place`` in the file."""
         if not self._n_rows:
             return
         columns = np.flatnonzero(self._counts)
         counts = [f"{short(self._names[c])!r} ({self._counts[c]:,})" for c in columns.tolist()]
         first = f"row {self._first_row + 1:,}" if row_names is None else repr(short(row_names[self._first_row]))
+        if place is not None:
+            at = place(self._first_row, self._names[self._first_column])
+            first = at if at.startswith("row ") else f"{first} ({at})"
+        have = "has" if self._n_rows == 1 else "have"
+        what = "infinite values" if self._allowed else "missing or infinite values"
+        option = "" if self._allowed else "; mcpca fit can also take missing ones (--missing)"
         raise UnusableFileError(
             where,
-            f"{self._n_rows:,} of {counted(n, 'row')} have missing or infinite values, the first in {first}, in "
-            f"{counted(len(columns), 'column')}: {listed(counts)}; fill them in, drop the "
-            "rows, or leave the columns out with --drop.",
+            f"{self._n_rows:,} of {counted(n, 'row')} {have} {what}, the first in {first}, in "
+            f"{counted(len(columns), 'column')}: {listed(counts)}; fill them in, drop the rows, or leave the columns "
+            f"out with --drop{option}.",
         )
 
 

@@ -87,7 +87,7 @@ def read_transposed(
     features, others = _chosen(names, [*table.columns, *left_out], reading, wanted, table.where)
     if features != names:
         X = np.ascontiguousarray(X[:, column_positions(names, features, table.where, "features")])
-    gaps = Gaps(features)
+    gaps = Gaps(features, reading.gaps)
     gaps.look(X, 0)
     gaps.check(table.where, len(samples), samples)
     rising = RisingColumns(len(features))
