@@ -177,7 +177,7 @@ def test_a_feature_has_the_models_numbers(browser, fitted, report):
     np.testing.assert_allclose(page.chart("feature")[0]["x"], a[order], rtol=5.5e-3)
     # Saved as shown.
     page.run("mcpca.save = (file, text) => { window.saved = text }")
-    page.run("document.querySelector('#features button[aria-label^=Save]').click()")
+    page.run("document.querySelector('#features .table button[aria-label^=Save]').click()")
     saved = list(csv.reader(io.StringIO(page.run("return window.saved"))))
     assert saved[0] == ["MCPC", "entry", "percentile", "weight in scores"]
     assert [float(line[1]) for line in saved[1:]] == [float(row[1]) for row in rows]

@@ -24,6 +24,7 @@ from ._policy import MOMENTS_ARE_THEIR_OWN_FORMAT, check_ending, check_page, tab
 from ._record import read_record
 from ._reporting import report_writer, write_model_report
 from .tables import Reading, TableData, UnusableFileError, read_data, write_table
+from .tables.context_table import read_context_table
 from .tables.duplicates import check_duplicates
 from .tables.kinds import file_kind
 from .tables.reading import doubtful_names, load_moments, no_context_error, stem_of
@@ -216,11 +217,19 @@ def run_report(
     data = read_for(model, paths, reading, console) if paths else None
     if data is not None and data.labels is None:
         raise no_context_error(paths[0])
+    known = None
+    if data is None and reading.context_table is not None:
+        table = read_context_table(reading.context_table, reading, [str(name) for name in model.contexts_.tolist()])
+        for text in table.notes:
+            console.note(f"left out: {text}")
+        for text in table.oddities:
+            console.warn(text)
+        known = table.columns
     # What the fit has found lies beside the model; it is not tested again, since these may be other rows.
     test = read_test(folder, model)
     evidence = read_evidence(folder, model)
     with new_file(out, force) as file, console.phase("report"):
-        write_model_report(model, file, data, run, title, test, evidence, corrected=not as_fitted)
+        write_model_report(model, file, data, run, title, test, evidence, not as_fitted, known)
     console.say(f"Wrote {out}; open it in a browser.")
     return {"out": str(out)}
 

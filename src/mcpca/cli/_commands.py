@@ -23,6 +23,7 @@ from ._options import (
     data_argument,
     force_option,
     format_option,
+    metadata_options,
     model_options,
     nuisance_options,
     out_file_options,
@@ -84,6 +85,7 @@ def _typed_words() -> list[str]:
     metavar="N",
     help="Intervals for loadings, from N fits to resamples; some hundreds.",
 )
+@metadata_options
 @click.option("--title", metavar="TEXT", help="Title of the report.")
 @click.option("--checkpoint", type=FILE, metavar="FILE", help="Save the state of a long fit; it resumes from there.")
 @common_options
@@ -265,12 +267,16 @@ def merge(**params: Any) -> None:
 
 @click.command(
     cls=CommandWithExamples,
-    examples=("mcpca report mcpca-output cells.h5ad --context cell_type",),
+    examples=(
+        "mcpca report mcpca-output cells.h5ad --context cell_type --row-metadata phase",
+        "mcpca report mcpca-output --context-table patients.csv",
+    ),
 )
 @click.argument("model", type=FILE)
 @click.argument("data", nargs=-1, type=FILE)
 @reading_options
 @annotation_options
+@metadata_options
 @click.option("--title", metavar="TEXT", help="Title of the report.")
 @click.option("--as-fitted", is_flag=True, help="Show loadings with the noise of their context in them.")
 @click.option(

@@ -19,6 +19,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 _Decorator = Callable[[Any], Any]
 FILE = click.Path(path_type=Path)
 _RANK_WORDS = ("auto", "replicating")  # a rank that is chosen, and those of its MCPCs that come back
+_MOST_ROW_METADATA = 10  # columns; each is up to 150 kB of a report
 _MOST_COMPLETIONS = 200  # a shell shows no more, and a wide table has 100,000 columns
 
 
@@ -108,6 +109,12 @@ _READING_OPTIONS: dict[str, _Decorator] = {
         help="For rows; larger data are streamed.",
     ),
 }
+_METADATA_OPTIONS = (
+    click.option(
+        "--context-table", type=FILE, metavar="FILE", help="What is known of contexts, one a line, for the report."
+    ),
+    click.option("--row-metadata", multiple=True, help="Column of rows to colour their scores by.", **_column),
+)
 READING_PARAMETERS = tuple(_READING_OPTIONS)
 # Also fields of ``Reading``, but only of commands that have a use for them.
 _GROUPS_OPTION = click.option(
@@ -153,11 +160,17 @@ def annotation_options(function: _Function) -> _Function:
     return _decorated(function, _GROUPS_OPTION, *_NUISANCE_OPTIONS)
 
 
+def metadata_options(function: _Function) -> _Function:
+    """Add ``--context-table`` and ``--row-metadata``."""
+    return _decorated(function, *_METADATA_OPTIONS)
+
+
 def take_reading(params: dict[str, Any]) -> Reading:
     """Take the parameters of ``reading_options`` out of ``params``; return them checked, as a ``Reading``."""
     # Popped, so that what is left belongs to the command alone and can be passed on as it is.
     values = {name: params.pop(name) for name in READING_PARAMETERS}
-    values |= {name: params.pop(name) for name in ("groups", "batch", "covariates") if name in params}
+    beside = ("groups", "batch", "covariates", "context_table", "row_metadata")
+    values |= {name: params.pop(name) for name in beside if name in params}
     # A tab is hard to type in a shell, and "\t" in quotes arrives as two characters.
     delimiter = {"tab": "\t", "\\t": "\t"}.get(values["delimiter"], values["delimiter"])
     if delimiter is not None and len(delimiter) != 1:
@@ -167,6 +180,11 @@ def take_reading(params: dict[str, Any]) -> Reading:
     repeated = [name for i, name in enumerate(values["context"]) if name in values["context"][:i]]
     if repeated:
         raise click.BadParameter(f"{repeated[0]!r} is named twice; name each column once.", param_hint="--context")
+    if len(values.get("row_metadata", ())) > _MOST_ROW_METADATA:
+        raise click.BadParameter(
+            f"{len(values['row_metadata'])} columns are named; a report takes up to {_MOST_ROW_METADATA}.",
+            param_hint="--row-metadata",
+        )
     # Labels are compared without blanks around them.
     values["na_values"] = tuple(text.strip() for text in values["na_values"])
     if "" in values["na_values"]:

@@ -90,6 +90,9 @@ def check_fit(params: dict[str, Any]) -> None:
     # ``is False``: None means a report if plotly is installed.
     if params["title"] is not None and params["report"] is False:
         raise without_effect("--title", "with --no-report there is none to give it to; drop one of the two")
+    for option, given in (("--context-table", params["context_table"]), ("--row-metadata", params["row_metadata"])):
+        if given and params["report"] is False:
+            raise without_effect(option, "it is for the report, and --no-report leaves that out; drop one of the two")
 
 
 def preprocess_of(normalize: str | None, hvg: int | None, target_sum: float | None) -> Preprocess | None:

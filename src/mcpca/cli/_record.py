@@ -66,7 +66,9 @@ class FitOptions:
         """Return JSON values; paths are absolute, so that the run can be repeated from anywhere."""
         # Patterns @FILE name files too, and are made absolute like the others.
         reading = asdict(self.reading)
-        reading["labels"] = None if self.reading.labels is None else str(self.reading.labels.absolute())
+        for name in ("labels", "context_table"):
+            path = getattr(self.reading, name)
+            reading[name] = None if path is None else str(path.absolute())
         for name in ("features", "drop"):
             reading[name] = [f"@{Path(v[1:]).absolute()}" if v.startswith("@") else v for v in reading[name]]
         simple = {name: getattr(self, name) for name in _simple_fields()}
@@ -79,8 +81,10 @@ class FitOptions:
         values: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in content["reading"].items()
         }
-        labels = values.pop("labels")
-        reading = Reading(**values, labels=None if labels is None else Path(labels))
+        # Records of earlier versions lack what came later here, too.
+        paths = {name: values.pop(name, None) for name in ("labels", "context_table")}
+        values |= {name: None if path is None else Path(path) for name, path in paths.items()}
+        reading = Reading(**values)
         # Records of earlier versions lack options that came later; those runs had them at their defaults.
         simple = {name: content[name] for name in _simple_fields() if name in content}
         return cls(tuple(Path(path) for path in content["data"]), reading, **simple)

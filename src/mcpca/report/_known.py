@@ -1,7 +1,7 @@
 """What the user and an AnnData say of contexts and rows, gathered for the page: ``render`` calls this, in two steps.
 
-``known_of_rows`` comes before rows are read, since columns of X may be metadata and no features; ``Known.content`` after
-rows were drawn, since only these are in the page.
+``known_of_rows`` comes before rows are read, since columns of X may be metadata and no features; ``Known.content``
+after rows were drawn, since only these are in the page.
 """
 
 from __future__ import annotations
@@ -81,7 +81,9 @@ class Known:
         else:
             # A column that is constant within contexts is one of contexts, and serves for rows as well.
             known = {without, *(column.name for column in of_contexts)}
-            of_rows = [] if self.adata is None else found_row_columns(self.adata, numbers, known)
+            counts = [0 if sample is None else len(sample.numbers) for sample in samples]
+            of = np.repeat(np.array([str(label) for label in labels], dtype=object), counts).tolist()
+            of_rows = [] if self.adata is None else found_row_columns(self.adata, numbers, of, known)
         names = None if self.names is None else check_row_names(self.names, n)
         return metadata_content(of_contexts, of_rows, numbers, names)
 

@@ -1,8 +1,8 @@
 """What is known of contexts and of rows beside the model: columns of names or of numbers, from tables to the page.
 
 ``_known`` asks for the columns of contexts (``context_columns``) and of the rows that are shown (``row_columns``);
-``_obs_metadata`` finds those that an AnnData brings. ``metadata_content`` packs both for ``static/metadata.js``: names of
-categories once, and a code or a number for each context or row.
+``_obs_metadata`` finds those that an AnnData brings. ``metadata_content`` packs both for ``static/metadata.js``: names
+of categories once, and a code or a number for each context or row.
 """
 
 from __future__ import annotations
@@ -282,8 +282,8 @@ def check_row_bytes(columns: Sequence[Column]) -> None:
     if size > MOST_ROW_BYTES:
         largest = max(columns, key=bytes_of)
         raise ValueError(
-            f"row_metadata would take {size / 1e6:.1f} MB of the page, and may take {MOST_ROW_BYTES / 1e6:g}; pass fewer "
-            f"columns ({largest.name!r} takes {bytes_of(largest) / 1e6:.1f}), or a smaller max_rows."
+            f"row_metadata would take {size / 1e6:.1f} MB of the page, and may take {MOST_ROW_BYTES / 1e6:g}; pass "
+            f"fewer columns ({largest.name!r} takes {bytes_of(largest) / 1e6:.1f}), or a smaller max_rows."
         )
 
 
@@ -378,4 +378,6 @@ def _unique_columns(table: Any, argument: str) -> list[Any]:
 
 def _check_count(columns: Mapping[str, Any], argument: str) -> None:
     if len(columns) > MOST_COLUMNS:
-        raise ValueError(f"{argument} has {len(columns)} columns, and a report shows at most {MOST_COLUMNS}; pass fewer.")
+        raise ValueError(
+            f"{argument} has {len(columns)} columns, and a report shows at most {MOST_COLUMNS}; pass fewer."
+        )

@@ -71,15 +71,18 @@ def _repeats(column: Column, contexts: list[str]) -> bool:
     return all(code >= 0 and names[code] == context for code, context in zip(column.values, contexts, strict=True))
 
 
-def found_row_columns(adata: Any, numbers: Array, without: Collection[str]) -> list[Column]:
-    """Return columns of ``obs`` for the rows at ``numbers``: those that differ between rows, within some bytes."""
+def found_row_columns(adata: Any, numbers: Array, contexts: list[str], without: Collection[str]) -> list[Column]:
+    """Return columns of ``obs`` for the rows at ``numbers``: those that differ between rows, within some bytes.
+
+    ``contexts`` are those of these rows; a column that repeats them is left out.
+    """
     found: list[Column] = []
     size = 0
     for name in _candidates(adata, without):
         column = as_column(name, obs_columns(adata, [name])[name].iloc[numbers])
         is_known = np.isfinite(column.values) & ((column.values >= 0) | (column.categories is None))
         n_values = len(np.unique(column.values[is_known]))
-        if n_values < 2 or (column.categories is not None and n_values > MOST_NAMES):
+        if n_values < 2 or (column.categories is not None and (n_values > MOST_NAMES or _repeats(column, contexts))):
             continue
         if len(found) < MOST_FOUND and size + bytes_of(column) <= _MOST_BYTES:
             size += bytes_of(column)

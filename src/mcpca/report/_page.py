@@ -21,6 +21,8 @@ _SCRIPTS = (
     "data.js",
     "dom.js",
     "address.js",
+    "export.js",
+    "names.js",
     "table.js",
     "charts.js",
     "marks.js",
@@ -35,6 +37,8 @@ _SCRIPTS = (
     "features.js",
     "scatter.js",
     "rest.js",
+    "map_svg.js",
+    "print.js",
     "main.js",
 )
 

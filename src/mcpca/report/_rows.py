@@ -1,8 +1,8 @@
 """What the report shows of rows: a sample of every context, its scores, and the context's own principal components.
 
-``render`` calls ``read_rows`` and ``sample_contexts`` once, after the steps of a pipeline; ``_content`` packs the samples
-into the page.
-Rows may come in any form that ``MCPCA.transform`` takes. Whatever their number, only a sample of each context is held.
+``render`` calls ``read_rows`` and ``sample_contexts`` once, after the steps of a pipeline; ``_content`` packs the
+samples into the page. Rows may come in any form that ``MCPCA.transform`` takes. Whatever their number, only a sample of
+each context is held.
 """
 
 from __future__ import annotations
@@ -102,8 +102,7 @@ def sample_contexts(
         _check_finite(rows, f"X, context {names[draw.context]!r},", contexts.feature_names)
         # A model fitted on covariances knows no means: rows are then centred by their own.
         mean = np.asarray(rows.mean(axis=0)).ravel() if means is None else means[fitted_index[draw.context]]
-        summary = _summarised(rows, draw.shown, int(contexts.n_samples[draw.context]), mean.astype(np.float64), P, A)
-        return ContextSample(*summary, draw.numbers)
+        return _summarised(rows, draw, int(contexts.n_samples[draw.context]), mean.astype(np.float64), P, A)
 
     samples: list[ContextSample | None] = [None] * len(model.contexts_)
     # Randomness first, work in threads after: the page does not depend on which thread ends first.
@@ -229,20 +228,21 @@ def _check_finite(rows: Any, where: str, features: Array | None) -> None:
         check_finite(rows, where, features)
 
 
-def _summarised(rows: Any, shown: Array, n: int, mean: Array, P: Array, A: Array) -> tuple[Any, ...]:
-    """Return all of a ``ContextSample`` but its numbers, from rows (m, p), of which those at ``shown`` are shown."""
+def _summarised(rows: Any, draw: _Draw, n: int, mean: Array, P: Array, A: Array) -> ContextSample:
+    """Return the sample of a context from the rows (m, p) that were drawn."""
     # Products are centred instead of rows, which stay sparse: (X - 1 mean^T) P^T = X P^T - 1 (P mean)^T.
     # scores (m, r), V (p, 3)
     scores = offset_scores(rows, P.T, mean @ P.T)
     V, shares = _principal_axes(rows)
-    return (
+    return ContextSample(
         n,
         rows.shape[0],
         np.quantile(scores, QUANTILES, axis=0),
-        scores[shown],
-        offset_scores(rows[shown], V, mean @ V),
+        scores[draw.shown],
+        offset_scores(rows[draw.shown], V, mean @ V),
         A.T @ V,
         shares,
+        draw.numbers,
     )
 
 

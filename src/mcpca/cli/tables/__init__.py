@@ -20,6 +20,8 @@ From top to bottom:
     ``arrays``        .npz and .npy
     ``kinds``         what a file is, from its first bytes
     ``label_files``   contexts in a file of their own
+    ``context_table`` what is known of contexts, in a file of its own, for the report
+    ``constant_columns``  columns of rows that say it: those with one value in each context
     ``columns``       which column is a feature, a context, a name of the row, or nothing
     ``labels``        the context of each row, as codes and names
     ``data``          ``Reading`` (what is asked for), ``FilePart`` (one file), ``TableData`` (all together), ``Budget``

@@ -21,7 +21,8 @@ from ..._utils.optional import require
 from ..._utils.printing import counted
 from ._errors import UnusableFileError, did_you_mean, quoted_names, short
 from .columns import choose_features
-from .data import Budget, FilePart, Reading, column_positions
+from .constant_columns import ColumnsOfObs
+from .data import ANNOTATION_OPTIONS, Budget, FilePart, Reading, column_positions
 from .labels import Labels, labels_of_texts
 
 RAW_COUNTS = "the values look like raw counts; --normalize log1p prepares them, or name another matrix with --layer."
@@ -156,7 +157,8 @@ class Annotated:
         labels = [self.labels(c, reading.na_values) for c in reading.context] if reading.labels is None else []
         part = FilePart(self.where, self.n_obs, names, labels=labels, row_names=self._row_names(reading))
         for column in reading.annotation_columns:
-            part.annotations[column] = self.labels(column, reading.na_values, "--groups, --batch or --covariates")
+            part.annotations[column] = self.labels(column, reading.na_values, ANNOTATION_OPTIONS)
+        part.others_of_rows = ColumnsOfObs(self.obs, [*reading.context, *([reading.index] if reading.index else [])])
         if len(set(names)) < len(names):
             raise UnusableFileError(
                 self.where, "has features of the same name; make the names unique (adata.var_names_make_unique())."

@@ -17,7 +17,7 @@ from ..._utils.types import Array
 from ..._utils.wording import listed
 from ._errors import UnusableFileError, quoted_names
 from .columns import choose_features
-from .data import Budget, FilePart, Reading, column_positions
+from .data import ANNOTATION_OPTIONS, Budget, FilePart, Reading, column_positions
 from .labels import Labels, labels_of_texts, same_label, stacked
 
 _SPARSE_PARTS = {"data", "indices", "indptr", "shape"}  # as scipy.sparse.save_npz calls them
@@ -47,7 +47,7 @@ def read_npy_part(path: Path, reading: Reading, wanted: Sequence[str] | None) ->
     for option, value in (
         ("--index", reading.index),
         ("--context", reading.context and reading.labels is None),
-        ("--groups, --batch or --covariates", reading.annotation_columns),
+        (ANNOTATION_OPTIONS, reading.annotation_columns),
     ):
         if value:
             raise UnusableFileError(
@@ -175,7 +175,7 @@ class Npz:
         vectors = self.vectors(shape[0])
         column_positions(vectors, columns, self.where, f"1-D array of length {shape[0]:,} (--context)")
         annotations = reading.annotation_columns
-        what = f"1-D array of length {shape[0]:,} (--groups, --batch or --covariates)"
+        what = f"1-D array of length {shape[0]:,} ({ANNOTATION_OPTIONS})"
         column_positions(vectors, annotations, self.where, what)
         if reading.index is not None:
             column_positions(vectors, [reading.index], self.where, f"1-D array of length {shape[0]:,} (--index)")
@@ -199,7 +199,7 @@ class Npz:
         for option, value in (
             ("--context", reading.context),
             ("--index", reading.index),
-            ("--groups, --batch or --covariates", reading.annotation_columns),
+            (ANNOTATION_OPTIONS, reading.annotation_columns),
         ):
             if value:
                 raise UnusableFileError(

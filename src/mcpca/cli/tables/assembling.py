@@ -6,7 +6,7 @@ pass, which is what ``_data.sources.as_source`` expects of rows that do not fit.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,14 @@ from ..._utils.printing import counted
 from ..._utils.types import Array
 from ..._utils.wording import listed
 from ._errors import UnusableFileError, quoted_names, short
+from .constant_columns import constant_columns, values_of
 from .data import FilePart, Reading, TableData
 from .kinds import FileKind
 from .labels import Labels, stacked
 from .row_annotations import annotations_of
 
 _SCAN_BYTES = 2**26  # of rows read from disk at a time
+_MOST_VALUES = 500  # texts of a column of --row-metadata: a report names each of them
 _CHECKED_NUMBERS = 2**22  # looked at at a time, so that the check for gaps needs little memory beside the rows
 
 
@@ -55,6 +57,7 @@ def assembled(
     notes += dict.fromkeys(text for part in parts for text in part.notes)
     # All that can change the result, for the checksums of the run: labels and lists of columns as well.
     files_read = [*files, *([] if reading.labels is None else [reading.labels])]
+    files_read += [] if reading.context_table is None else [reading.context_table]
     files_read += [Path(entry[1:]) for entry in (*reading.features, *reading.drop) if entry.startswith("@")]
     return TableData(
         X=_stack(parts, is_kept, feature_names) if in_memory else _stream(parts, is_kept),
@@ -69,7 +72,36 @@ def assembled(
         dropped=dropped,
         oddities=oddities,
         annotations=_annotations(parts, is_kept, reading),
+        row_metadata=_row_metadata(parts, is_kept, reading),
+        found_of_contexts=dict if labels is None else _finder(parts, is_kept, labels, reading),
     )
+
+
+def _row_metadata(parts: list[FilePart], is_kept: Array, reading: Reading) -> dict[str, list[Any]]:
+    """Return the columns of the kept rows that the report shows."""
+    columns = {}
+    for name in reading.row_metadata:
+        labels = stacked([part.annotations[name] for part in parts])
+        values = values_of(Labels(labels.codes[is_kept], labels.categories), reading.decimal)
+        texts = {value for value in values if isinstance(value, str)}
+        if len(texts) > _MOST_VALUES:
+            raise UnusableFileError(
+                parts[0].where,
+                f"its column {short(name)!r} has {len(texts):,} different texts, and --row-metadata is for numbers and "
+                f"up to {_MOST_VALUES} texts; name rows by it with --index, or drop the option.",
+            )
+        columns[name] = values
+    return columns
+
+
+def _finder(
+    parts: list[FilePart], is_kept: Array, labels: Labels, reading: Reading
+) -> Callable[[], dict[str, dict[str, Any]]]:
+    """Return a function that finds columns which are constant within contexts."""
+    codes = np.full(len(is_kept), -1, dtype=np.int32)
+    codes[is_kept] = labels.codes
+    columns = [part.others_of_rows for part in parts]
+    return lambda: constant_columns(columns, codes, labels.categories, reading.decimal)
 
 
 def _annotations(parts: list[FilePart], is_kept: Array, reading: Reading) -> dict[str, Any]:

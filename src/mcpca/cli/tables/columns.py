@@ -10,7 +10,7 @@ from pathlib import Path
 from ..._utils.printing import counted
 from ._errors import UnusableFileError, did_you_mean, quoted_names
 from .cells import plain
-from .data import Reading, column_positions
+from .data import ANNOTATION_OPTIONS, Reading, column_positions
 
 MAX_COLUMNS = 100_000  # of a table: each column costs Arrow time and memory, whatever its length
 
@@ -48,7 +48,7 @@ def choose_columns(
     # For its error, which names what is missing; the positions are not needed here.
     column_positions(names, contexts, where, "column (--context)")
     annotations = reading.annotation_columns
-    column_positions(names, annotations, where, "column (--groups, --batch or --covariates)")
+    column_positions(names, annotations, where, f"column ({ANNOTATION_OPTIONS})")
     if reading.index is not None:
         column_positions(names, [reading.index], where, "column (--index)")
         index = reading.index

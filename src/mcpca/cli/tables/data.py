@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +20,8 @@ from ..._utils.wording import LISTED
 from ._errors import UnusableFileError, did_you_mean, quoted_names
 from .labels import Labels
 from .row_annotations import covariate_columns
+
+ANNOTATION_OPTIONS = "--groups, --batch, --covariates or --row-metadata"  # that name columns beside contexts
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,10 @@ class Reading:
         Columns that say which rows were sampled together, and the strata of rows; several are crossed.
     covariates : str or None
         Columns of covariates, separated by commas, or a formula over them.
+    row_metadata : tuple of str
+        Columns that the report shows of rows.
+    context_table : Path or None
+        A table with a line for each context, for the report.
     raw : bool
         Whether rows are to be prepared: raw counts, of all features.
     """
@@ -91,12 +97,14 @@ class Reading:
     groups: tuple[str, ...] = ()
     batch: tuple[str, ...] = ()
     covariates: str | None = None
+    row_metadata: tuple[str, ...] = ()
+    context_table: Path | None = None
     raw: bool = False
 
     @property
     def annotation_columns(self) -> list[str]:
         """Columns that say something else of rows than their context, each once; these are not features."""
-        return list(dict.fromkeys([*self.groups, *self.batch, *covariate_columns(self.covariates)]))
+        return list(dict.fromkeys([*self.groups, *self.batch, *covariate_columns(self.covariates), *self.row_metadata]))
 
 
 @dataclass
@@ -120,6 +128,8 @@ class FilePart:
     row_names : list of str or None
     others : list of str
         Columns that could be features and were not asked for.
+    others_of_rows : RowColumns or None
+        Columns that are neither features nor contexts, for ``context_columns``.
     row_numbers : list of str
         Features that rise by whole numbers from each row to the next.
     notes, oddities, says : list of str
@@ -138,6 +148,7 @@ class FilePart:
     notes: list[str] = field(default_factory=list)
     oddities: list[str] = field(default_factory=list)
     annotations: dict[str, Labels] = field(default_factory=dict)
+    others_of_rows: Any = None
     says: list[str] = field(default_factory=list)
 
 
@@ -168,6 +179,12 @@ class TableData:
         How the files were understood, where that is not plain from the options.
     annotations : dict of str to array
         ``groups``, ``batch`` and ``covariates`` of the rows, as the estimator takes them; those that were asked for.
+    row_metadata : dict of str to list
+        The columns of ``Reading.row_metadata``: numbers or text, None where missing.
+    context_metadata : dict of str to dict
+        Columns of ``Reading.context_table``: values by the name of the context.
+    found_of_contexts : function without arguments
+        Returns the same of columns of the rows that are constant within contexts; reads the files once more.
     """
 
     X: Any
@@ -183,6 +200,9 @@ class TableData:
     oddities: list[str] = field(default_factory=list)
     says: list[str] = field(default_factory=list)
     annotations: dict[str, Any] = field(default_factory=dict)
+    row_metadata: dict[str, list[Any]] = field(default_factory=dict)
+    context_metadata: dict[str, dict[str, Any]] = field(default_factory=dict)
+    found_of_contexts: Callable[[], dict[str, dict[str, Any]]] = dict
 
     @property
     def nuisance(self) -> dict[str, Any]:

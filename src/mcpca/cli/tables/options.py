@@ -41,6 +41,7 @@ _OPTIONS = {
     "groups": ("--groups", _ROWS, "files of rows"),
     "batch": ("--batch", _ROWS, "files of rows"),
     "covariates": ("--covariates", _ROWS, "files of rows"),
+    "row_metadata": ("--row-metadata", _ROWS, "files of rows"),
 }
 _ABOUT_CONTEXTS = ("na_values", "min_samples", "drop_unlabelled")
 

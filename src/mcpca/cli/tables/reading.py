@@ -23,6 +23,7 @@ from ._errors import UnusableFileError, foreign_bytes, quoted_names, short
 from .annotated import Annotated
 from .arrays import Npz, read_npy_part
 from .assembling import assembled, n_features_of, stem_of
+from .context_table import read_context_table
 from .data import Budget, FilePart, Reading, TableData
 from .duplicates import check_duplicates
 from .kinds import FileKind, file_kind
@@ -81,7 +82,8 @@ def read_data(
     if not says_context:
         _check_stems(files)
     if "moments" in {kind.format for kind in kinds}:
-        return _read_moments(files, kinds, reading, need_context)
+        moments = _read_moments(files, kinds, reading, need_context)
+        return _with_context_table(moments, [str(name) for name in moments.X.contexts], reading)
     check_options(reading, files, kinds)
     if features is not None:
         check_for_model(reading, files)
@@ -101,7 +103,23 @@ def read_data(
         # An AnnData keeps categories that no row has any more; they are no reason for a warning.
         in_use = [name for name, n in zip(labels.categories, labels.counts().tolist(), strict=True) if n]
         data.oddities = [*doubtful_names(in_use), *data.oddities]
+        data = _with_context_table(data, [] if data.labels is None else data.labels.categories, reading)
     return data
+
+
+def _with_context_table(data: TableData, contexts: Sequence[str], reading: Reading) -> TableData:
+    """Return the data with what ``--context-table`` says of their contexts, if there is one."""
+    if reading.context_table is None:
+        return data
+    table = read_context_table(reading.context_table, reading, contexts)
+    files = [*data.files, *([] if reading.context_table in data.files else [reading.context_table])]
+    return replace(
+        data,
+        files=files,
+        context_metadata=table.columns,
+        notes=[*data.notes, *table.notes],
+        oddities=[*data.oddities, *table.oddities],
+    )
 
 
 def _read_parts(

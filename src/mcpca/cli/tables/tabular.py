@@ -17,6 +17,7 @@ from ..._utils.types import Array
 from ..._utils.wording import listed
 from ._errors import UnusableFileError, short
 from .columns import Roles, choose_columns, text_columns_error
+from .constant_columns import ColumnsOfTable
 from .data import Budget, FilePart, Reading
 from .delimited import DelimitedTable
 from .kinds import FileKind
@@ -158,6 +159,7 @@ def read_table(
         roles.others,
         row_numbers,
         annotations=annotations,
+        others_of_rows=ColumnsOfTable(table, [*roles.features, *roles.contexts, roles.index or ""], reading.na_values),
     )
 
 

@@ -290,6 +290,7 @@
       `Entries of ${mcpca.short(name)} in the MCPCs; the numbers are in the table below.`,
       () => ({
         height: mcpca.rowsHeight(top.length),
+        file: ["feature", name],
         traces: [
           {
             type: "bar",
@@ -297,14 +298,14 @@
             x: top.map((line) => line.entry),
             y: mcpca.range(top.length),
             marker: { color: top.map((line) => mcpca.colour(line.entry > 0 ? "positive" : "negative")) },
-            text: top.map((line) => `${mcpca.forPlot(data.mcpcs[line.j])}: ${number(line.entry)}`),
+            text: top.map((line) => `${mcpca.mcpcPlot(line.j)}: ${number(line.entry)}`),
             textposition: "none",
             hovertemplate: "%{text}<extra></extra>",
           },
         ],
         layout: {
           xaxis: mcpca.axis("entry of the feature in the MCPC"),
-          yaxis: mcpca.nameAxis(top.map((line) => mcpca.forPlot(data.mcpcs[line.j]))),
+          yaxis: mcpca.nameAxis(top.map((line) => mcpca.mcpcPlot(line.j))),
         },
       }),
     );

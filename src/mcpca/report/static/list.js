@@ -42,6 +42,7 @@
       value: (j) => Math.round(marks.level("present", j) * mcpca.k),
       text: (j) => marks.cell("present", j),
     },
+    { title: "note", hidden: true, value: (j) => mcpca.names.note(j) },
     ...["positive", "negative"].map((end) => ({
       title: `features at the ${end} pole`,
       hidden: true,

@@ -68,6 +68,7 @@
     mcpca.map.refresh();
     mcpca.repaint();
   };
+  mcpca.setTheme = setTheme;
 
   // Before Plotly is read: the map and all words.
   const begin = () => {
@@ -90,18 +91,10 @@
     mcpca.rest.begin();
     mcpca.address.begin(() => tellApart(mcpca.chosen.context), show);
     byId("theme").addEventListener("click", () => setTheme(!mcpca.dark()));
-    byId("print").addEventListener("click", () => window.print());
-    let dark = false;
-    window.addEventListener("beforeprint", () => {
-      dark = mcpca.dark();
-      mcpca.printing = true;
-      setTheme(false); // paper is white
-      mcpca.paintStale(true);
-    });
-    window.addEventListener("afterprint", () => {
-      mcpca.printing = false;
-      setTheme(dark);
-    });
+    mcpca.print.begin();
+    byId("map-save").append(
+      ...mcpca.saveButtons("map", async () => mcpca.mapSvg(), () => ["map of loadings"]),
+    );
     window.addEventListener("resize", () => mcpca.map.refresh());
     document.addEventListener("click", (event) => {
       const link = event.target.closest('a[href^="#"]');

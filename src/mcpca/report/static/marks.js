@@ -126,6 +126,10 @@
     return el("div", { id: "marks-legend", class: "legend marks" }, ...entries);
   };
 
+  // What the legend says of a mark: [level, words].
+  const legendEntries = (key) =>
+    [1, 0].filter((at) => MARKS[key].legend[at]).map((at) => [key === "present" ? 0.6 : at, MARKS[key].legend[at]]);
+
   // Which MCPCs are shown: [text, tests that are needed, which].
   const FILTERS = {
     all: ["all", [], () => true, ""],
@@ -147,7 +151,7 @@
       }),
     );
 
-  mcpca.marks = { tested, untested, level, paint, pieces, cell, legend, fillFilter, FILTERS, titles: (key) => MARKS[key].title };
+  mcpca.marks = { tested, untested, level, paint, pieces, cell, legend, legendEntries, fillFilter, FILTERS, titles: (key) => MARKS[key].title };
   // All that is known, in one line: for tips and for what is spoken.
   mcpca.marks.words = (j) => Object.keys(MARKS).map((key) => words(key, j));
 }

@@ -154,6 +154,7 @@
     const choice = votes[name] ? ` Alone it would choose ${votes[name]}.` : "";
     mcpca.draw(charts.criterion, `${name} by rank; the numbers are in the table below.${choice}`, () => ({
       height: 260,
+      file: ["rank", name],
       traces: [
         {
           type: "scatter",
@@ -221,6 +222,7 @@
         }
         return {
           height: 260,
+          file: ["scree"],
           traces,
           layout: {
             showlegend: Boolean(upper),
