@@ -201,8 +201,9 @@ def test_tables_are_saved_and_copied(browser, digits, tmp_path):
     page.run("document.querySelector('#map-table summary').click()")
     page.wait(lambda: page.run("return Boolean(document.querySelector('#map-table .table'))"))
     page.run("document.querySelector('#map-table button[aria-label^=Save]').click()")
-    page.wait((tmp_path / "loadings.csv").exists)
-    rows = list(csv.reader((tmp_path / "loadings.csv").read_text(encoding="utf-8-sig").splitlines()))
+    file = tmp_path / f"7-MCPCs-of-{len(model.contexts_)}-contexts_loadings.csv"
+    page.wait(file.exists)
+    rows = list(csv.reader(file.read_text(encoding="utf-8-sig").splitlines()))
     assert rows[0] == ["context", *(f"MCPC {j + 1}" for j in range(7))]
     assert [row[0] for row in rows[1:]] == model.contexts_.tolist()
     np.testing.assert_allclose(

@@ -21,6 +21,8 @@ _SCRIPTS = (
     "data.js",
     "dom.js",
     "address.js",
+    "export.js",
+    "names.js",
     "table.js",
     "charts.js",
     "marks.js",
@@ -32,8 +34,11 @@ _SCRIPTS = (
     "points.js",
     "mcpc.js",
     "context.js",
+    "features.js",
     "scatter.js",
     "rest.js",
+    "map_svg.js",
+    "print.js",
     "main.js",
 )
 

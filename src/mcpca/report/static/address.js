@@ -24,8 +24,8 @@
     waiting = null;
     inHistory = text;
     try {
-      if (push) history.pushState(null, "", text);
-      else history.replaceState(null, "", text);
+      if (push) history.pushState({ mcpca: true }, "", text);
+      else history.replaceState({ mcpca: true }, "", text === "" ? undefined : text);
     } catch {
       // A viewer without addresses, as in some mail programs: everything works but links and Back.
     }
@@ -48,18 +48,24 @@
     waiting = null;
     inHistory = location.hash;
     const given = new URLSearchParams(location.hash.slice(1));
+    // What the reader wrote is not undone by Back, nor by a link that has nothing of the kind.
+    const own = loaded && history.state?.mcpca === true;
+    const stays = (key, part) => part.lasting && loaded && (own || !given.has(key));
     reading = true;
-    for (const [key, part] of parts) readOne(part, given.get(key));
+    for (const [key, part] of parts) if (!stays(key, part)) readOne(part, given.get(key));
     settle();
     for (const part of parts.values()) part.show?.();
     reading = false;
     loaded = true;
+    const lasts = [...parts.values()].some((part) => part.lasting && part.write() !== null);
+    write(lasts ? now() : inHistory, false); // so that the entry is known to be one of this page
     showAll();
   };
 
   mcpca.address = {
     // read(text or null) sets the state, write() returns it, or null for the one that the page begins with; show(),
-    // where there is one, is called when all parts have been read. What `read` cannot use it takes for null.
+    // where there is one, is called when all parts have been read. What `read` cannot use it takes for null. Parts that
+    // are `lasting` (names, notes) are read from links only, and stay when the reader goes back.
     register: (key, part) => {
       parts.set(key, part);
       if (!loaded) return;
@@ -89,6 +95,7 @@
       [settle, showAll] = [settling, showing];
       load();
     },
+    reading: () => reading, // while fields are filled in from the address, not by the reader
     text: now, // of what is shown now
     current: () => inHistory,
   };

@@ -42,6 +42,7 @@
       value: (j) => Math.round(marks.level("present", j) * mcpca.k),
       text: (j) => marks.cell("present", j),
     },
+    { title: "note", hidden: true, value: (j) => mcpca.names.note(j) },
     ...["positive", "negative"].map((end) => ({
       title: `features at the ${end} pole`,
       hidden: true,
@@ -66,6 +67,7 @@
   };
   mcpca.list.show = () => {
     const rows = mcpca.range(mcpca.r).filter((j) => mcpca.map.view.columns.includes(j));
+    const [open, down] = [place.querySelector("details")?.open ?? true, place.querySelector(".scroll")?.scrollTop ?? 0];
     place.replaceChildren(
       mcpca.table({
         caption: rows.length < mcpca.r ? `${rows.length} of ${mcpca.many(mcpca.r, "MCPC")}` : `All ${mcpca.r} MCPCs`,
@@ -74,10 +76,11 @@
         rows,
         order,
         below: poles,
-        open: true,
+        open,
         click: (j) => mcpca.choose({ mcpc: j }, "mcpc"),
         marked: (j) => j === mcpca.chosen.mcpc,
       }),
     );
+    place.querySelector(".scroll").scrollTop = down;
   };
 }

@@ -35,6 +35,7 @@
     section.scrollIntoView({ behavior: "instant", block: "start" });
     section.focus({ preventScroll: true });
   };
+  mcpca.goTo = goTo;
 
   // Two contexts are compared, so they differ.
   const tellApart = (before) => {
@@ -44,6 +45,7 @@
   const show = () => {
     mcpca.mcpc.show();
     mcpca.context.show();
+    mcpca.features.show();
     mcpca.map.choose();
   };
 
@@ -66,6 +68,7 @@
     mcpca.map.refresh();
     mcpca.repaint();
   };
+  mcpca.setTheme = setTheme;
 
   // Before Plotly is read: the map and all words.
   const begin = () => {
@@ -83,22 +86,15 @@
     mcpca.metadata.begin();
     mcpca.map.begin();
     FIELDS.forEach(mcpca.address.control);
+    mcpca.features.begin();
     mcpca.scatter.begin();
     mcpca.rest.begin();
     mcpca.address.begin(() => tellApart(mcpca.chosen.context), show);
     byId("theme").addEventListener("click", () => setTheme(!mcpca.dark()));
-    byId("print").addEventListener("click", () => window.print());
-    let dark = false;
-    window.addEventListener("beforeprint", () => {
-      dark = mcpca.dark();
-      mcpca.printing = true;
-      setTheme(false); // paper is white
-      mcpca.paintStale(true);
-    });
-    window.addEventListener("afterprint", () => {
-      mcpca.printing = false;
-      setTheme(dark);
-    });
+    mcpca.print.begin();
+    byId("map-save").append(
+      ...mcpca.saveButtons("map", async () => mcpca.mapSvg(), () => ["map of loadings"]),
+    );
     window.addEventListener("resize", () => mcpca.map.refresh());
     document.addEventListener("click", (event) => {
       const link = event.target.closest('a[href^="#"]');

@@ -10,6 +10,7 @@
   };
   const NUMBERS = 26, // pixels above the cells, for the numbers of the MCPCs,
     STRIP = 12, // and for each kind of marks below them
+    NAMES = 130, // at most for names that the reader gave,
     BESIDE = 12; // and across, for each column between names and cells
   const READABLE = 18,
     SMALLEST = 1,
@@ -18,11 +19,11 @@
     WIDEST = 56; // columns
   const LABEL = 14; // pixels that a name needs
   const FEW_LABELS = 62; // pixels that names get at least
-  const PAGE = 780; // pixels down a printed page, less the title
+  const PAGE = 640; // pixels down a printed page, less the title
   const LEAST = 280; // pixels down, whatever the window
   const MOST_NUMBERS = 150; // cells; beyond it the colours say more
 
-  const view = { rows: [], columns: [], rowHeight: READABLE, columnWidth: 20, labels: 150, head: NUMBERS, at: null };
+  const view = { rows: [], columns: [], rowHeight: READABLE, columnWidth: 20, labels: 150, above: 0, head: NUMBERS, at: null };
   const state = {
     find: "",
     findMcpc: "",
@@ -62,7 +63,8 @@
     const found =
       ofMcpc === "" ? () => true : /^\d+$/.test(ofMcpc) ? (j) => String(j + 1) === ofMcpc : findMcpc(ofMcpc);
     const [[, columns], [, rows]] = [columnOrders[state.columnOrder], rowOrders[state.rowOrder]];
-    const [, , passes, which] = mcpca.marks.FILTERS[state.show];
+    const [, , passes, filtered] = mcpca.marks.FILTERS[state.show];
+    const which = [filtered, found.words].filter(Boolean).join(", ");
     view.columns = columns().filter((j) => found(j) && passes(j));
     view.rows = rows().filter(
       (i) =>
@@ -131,12 +133,14 @@
     const top = byId("map").parentNode.getBoundingClientRect().top + window.scrollY;
     const kept = parseFloat(getComputedStyle(byId("map")).top); // where it stays
     const [first, then] = [top, kept].map((from) => window.innerHeight - from - around);
-    return Math.max(LEAST, Math.min(Math.max(first, needed), then));
+    // In a low window the section is scrolled rather than the map in it.
+    return Math.max(LEAST, Math.min(needed, 0.6 * window.innerHeight), Math.min(Math.max(first, needed), then));
   };
 
   const measure = () => {
     const n = [Math.max(view.rows.length, 1), Math.max(view.columns.length, 1)];
-    view.head = NUMBERS + STRIP * mcpca.marks.tested.length;
+    view.above = mcpca.names.longest ? Math.min(NAMES, 6.4 * mcpca.names.longest + 10) : 0;
+    view.head = view.above + NUMBERS + STRIP * mcpca.marks.tested.length;
     const tallest = Math.floor(mcpca.printing ? PAGE : tallestOf(view.head + SMALLEST * n[0]));
     const whole = (tallest - view.head) / n[0];
     view.rowHeight = state.fit || mcpca.printing ? Math.min(Math.max(whole, SMALLEST), LARGEST) : READABLE;
@@ -196,21 +200,28 @@
   // Edges on pixels of the screen: between them rows of a pixel or two would blur.
   const snap = (at) => Math.round(at * (window.devicePixelRatio || 1)) / (window.devicePixelRatio || 1);
 
+  // The colour of a cell, that of a number on it, and whether it has one.
+  const shade = (i, j) => {
+    const shown = carries(i, j),
+      share = shown ? Math.min(SCALES[state.scale][2](i, j), 1) : 0;
+    const [red, green, blue] = tables[mcpca.dark() ? "dark" : "light"][Math.round(255 * share)];
+    const ink = 0.299 * red + 0.587 * green + 0.114 * blue < 140 ? "#fff" : "#26303a";
+    return { colour: `rgb(${red},${green},${blue})`, ink, shown };
+  };
+  const few = () => view.rows.length * view.columns.length <= MOST_NUMBERS;
+
   const paint = () => {
     const { rows, columns, rowHeight, columnWidth, labels, width, height, head } = view;
     const [left, top] = [scroller.scrollLeft, scroller.scrollTop];
     const [w, h] = [Math.max(width - labels, 1), Math.max(height - head, 1)];
     const c = prepare(canvas, labels, head, w, h);
-    const colours = tables[mcpca.dark() ? "dark" : "light"],
-      value = SCALES[state.scale][2];
     const [r0, r1] = inView(top, rowHeight, h, rows.length),
       [c0, c1] = inView(left, columnWidth, w, columns.length);
     const gap = rowHeight > 8 && columnWidth > 8 ? 1 : 0;
     c.font = "11px system-ui, sans-serif";
     const text = (i, j) => mcpca.number(data.loadings[i][j], 3);
     const fits = (i, j) => c.measureText(text(i, j)).width < columnWidth - 6;
-    const few = rows.length * columns.length <= MOST_NUMBERS && rowHeight >= 15;
-    const written = few && rows.every((i) => columns.every((j) => fits(i, j)));
+    const written = few() && rowHeight >= 15 && rows.every((i) => columns.every((j) => fits(i, j)));
     c.textAlign = "center";
     c.textBaseline = "middle";
     for (let a = r0; a < r1; a++) {
@@ -220,11 +231,11 @@
         const [i, j] = [rows[a], columns[b]],
           x = snap(b * columnWidth - left),
           across = snap((b + 1) * columnWidth - left) - x - gap;
-        const shade = colours[carries(i, j) ? Math.round(255 * Math.min(value(i, j), 1)) : 0];
-        c.fillStyle = `rgb(${shade.join(",")})`;
+        const { colour, ink, shown } = shade(i, j);
+        c.fillStyle = colour;
         c.fillRect(x, y, across, down);
-        if (written && carries(i, j)) {
-          c.fillStyle = 0.299 * shade[0] + 0.587 * shade[1] + 0.114 * shade[2] < 140 ? "#fff" : "#26303a";
+        if (written && shown) {
+          c.fillStyle = ink;
           c.fillText(text(i, j), x + across / 2, y + down / 2 + 0.5);
         }
       }
@@ -254,7 +265,7 @@
   const paintMarks = (c0, c1, left) => {
     const { columns, columnWidth, labels, width } = view;
     const size = Math.min(columnWidth - 0.5, STRIP - 2);
-    const c = prepare(strips, labels, NUMBERS - 4, Math.max(width - labels, 1), STRIP * mcpca.marks.tested.length);
+    const c = prepare(strips, labels, view.above + NUMBERS - 4, Math.max(width - labels, 1), STRIP * mcpca.marks.tested.length);
     mcpca.marks.tested.forEach((key, line) => {
       for (let b = c0; b < c1; b++)
         mcpca.marks.paint(c, key, columns[b], (b + 0.5) * columnWidth - left, (line + 0.5) * STRIP, size);
@@ -329,14 +340,25 @@
     const largest = ruler.measureText("0".repeat(String(mcpca.r).length)).width + 2 * GAP;
     const chosen = columns.indexOf(mcpca.chosen.mcpc);
     const heads = placed(c0, c1, Math.ceil(largest / columnWidth), chosen, span).map((b) => {
-      const node = el("span", { class: b === chosen ? "chosen" : null }, String(columns[b] + 1));
+      const title = mcpca.mcpcName(columns[b]);
+      const node = el("span", { class: b === chosen ? "chosen" : null, title }, String(columns[b] + 1));
       node.dataset.mcpc = columns[b];
-      node.style.cssText = `left:${start(b)}px;width:${size(b)}px`;
+      node.style.cssText = `left:${start(b)}px;width:${size(b)}px;top:${view.above + 5}px`;
+      return node;
+    });
+    // Names that the reader gave, upright above the numbers, as many as have room.
+    const named = (b) => mcpca.names.given(columns[b]) !== "" && start(b) !== null;
+    const beam = (b) => (named(b) ? [start(b) + size(b) / 2 - LABEL / 2, start(b) + size(b) / 2 + LABEL / 2] : null);
+    const given = placed(c0, c1, 1, chosen, beam).map((b) => {
+      const node = el("span", { class: `map-given${b === chosen ? " chosen" : ""}`, title: mcpca.mcpcName(columns[b]) });
+      node.append(mcpca.nameNode(mcpca.names.given(columns[b])));
+      node.dataset.mcpc = columns[b];
+      node.style.cssText = `left:${beam(b)[0] - 1}px;height:${view.above - 2}px;top:4px`;
       return node;
     });
     const aside = ["MCPC", ...mcpca.marks.tested.map(mcpca.marks.titles)].map((text, line) => {
       const node = el("span", { class: "map-corner muted" }, text);
-      node.style.cssText = `width:${wide - 8}px;top:${line ? NUMBERS - 6 + (line - 1) * STRIP : 5}px`;
+      node.style.cssText = `width:${wide - 8}px;top:${view.above + (line ? NUMBERS - 6 + (line - 1) * STRIP : 5)}px`;
       return node;
     });
     const letters = mcpca.map.beside.map(({ letter, title }, at) => {
@@ -344,19 +366,24 @@
       node.style.cssText = `left:${wide + at * BESIDE - 1}px;width:${BESIDE}px;top:${view.head - 20}px`;
       return node;
     });
-    numbers.replaceChildren(...aside, ...letters, ...heads);
+    numbers.replaceChildren(...aside, ...letters, ...heads, ...given);
     numbers.style.height = `${view.head - 4}px`;
   };
 
+  // What the colours stand for: from 0 to `most`.
+  const scale = () => ({
+    stops: tables[mcpca.dark() ? "dark" : "light"].filter((_, c) => c % 51 === 0).map((v) => `rgb(${v.join(",")})`),
+    most: state.scale === "none" ? mcpca.number(most, 3) : "100%",
+    what: SCALES[state.scale][1],
+  });
   const drawLegend = () => {
-    const stops = tables[mcpca.dark() ? "dark" : "light"]
-      .filter((_, c) => c % 51 === 0)
-      .map((v) => `rgb(${v.join(",")})`);
-    bar.style.background = `linear-gradient(to right, ${stops.join(",")})`;
-    byId("legend-most").textContent = state.scale === "none" ? mcpca.number(most, 3) : "100%";
-    byId("legend-what").textContent = SCALES[state.scale][1];
+    const shown = scale();
+    bar.style.background = `linear-gradient(to right, ${shown.stops.join(",")})`;
+    byId("legend-most").textContent = shown.most;
+    byId("legend-what").textContent = shown.what;
   };
 
+  Object.assign(mcpca.map, { shade, few, scale });
   Object.assign(mcpca.map, { paint, scroller, canvas, strips, names, numbers, sides, SCALES, BESIDE, READABLE });
   mcpca.map.refresh = () => {
     arrange();

@@ -173,6 +173,7 @@
         }),
       );
     };
+    mcpca.address.control("show");
     details.addEventListener("toggle", fillTable);
     for (const id of ["find-context", "find-mcpc", "show", "row-order", "column-order", "least"])
       byId(id).addEventListener("input", fillTable);

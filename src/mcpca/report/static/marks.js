@@ -126,6 +126,10 @@
     return el("div", { id: "marks-legend", class: "legend marks" }, ...entries);
   };
 
+  // What the legend says of a mark: [level, words].
+  const legendEntries = (key) =>
+    [1, 0].filter((at) => MARKS[key].legend[at]).map((at) => [key === "present" ? 0.6 : at, MARKS[key].legend[at]]);
+
   // Which MCPCs are shown: [text, tests that are needed, which].
   const FILTERS = {
     all: ["all", [], () => true, ""],
@@ -137,7 +141,7 @@
       (j) => level("back", j) === 1 && level("differs", j) === 1,
       "those that come back and differ between contexts",
     ],
-    present: ["present somewhere", ["present"], (j) => level("present", j) > 0, "those present in some context"],
+    present: ["that are present", ["present"], (j) => level("present", j) > 0, "those present in some context"],
   };
   const fillFilter = (select) =>
     select.replaceChildren(
@@ -147,7 +151,7 @@
       }),
     );
 
-  mcpca.marks = { tested, untested, level, paint, pieces, cell, legend, fillFilter, FILTERS, titles: (key) => MARKS[key].title };
+  mcpca.marks = { tested, untested, level, paint, pieces, cell, legend, legendEntries, fillFilter, FILTERS, titles: (key) => MARKS[key].title };
   // All that is known, in one line: for tips and for what is spoken.
   mcpca.marks.words = (j) => Object.keys(MARKS).map((key) => words(key, j));
 }

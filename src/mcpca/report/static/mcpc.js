@@ -19,6 +19,7 @@
       write: () => (pair[field] === first ? null : String(pair[field] + 1)),
     });
 
+  const printedName = el("span", { class: "print-only" }); // on paper there is nothing to choose
   mcpca.mcpc = {};
   mcpca.mcpc.begin = () => {
     if (data.rows) {
@@ -37,12 +38,13 @@
       (j) => mcpca.choose({ mcpc: j }),
     );
     parts = Object.fromEntries(
-      ["words", "features", "loadings", "scores", "rows", "back"].map((name) => [name, el("div")]),
+      ["naming", "words", "features", "loadings", "scores", "rows", "back"].map((name) => [name, el("div")]),
     );
     byId("mcpc").append(
-      el("div", { class: "title" }, el("h2", { id: "mcpc-title" }, "MCPC"), chooser.node, mcpca.backToMap()),
+      el("div", { class: "title" }, el("h2", { id: "mcpc-title" }, el("span", { class: "screen-only" }, "MCPC"), printedName), chooser.node, mcpca.backToMap()),
       ...Object.values(parts),
     );
+    parts.naming.append(mcpca.names.box);
     parts.featureChart = mcpca.chart("chart-features");
     parts.loadingChart = mcpca.chart("chart-loadings");
     parts.scoreChart = mcpca.chart("chart-scores");
@@ -54,6 +56,8 @@
   mcpca.mcpc.show = () => {
     const j = mcpca.chosen.mcpc;
     chooser.update();
+    printedName.replaceChildren(mcpca.nameNode(data.mcpcs[j], 60));
+    mcpca.names.show();
     const order = mcpca.sortedBy(mcpca.range(mcpca.k), (i) => data.loadings[i][j]);
     const carrying = order.slice(0, data.ofMcpcs.carrying[j]);
     parts.words.replaceChildren(...words(j, carrying));
@@ -114,6 +118,7 @@
       `Features at both poles of ${mcpca.mcpcName(j)}; the numbers are in the table below.`,
       () => ({
         height: mcpca.rowsHeight(bars.length),
+        file: ["features", data.mcpcs[j]],
         traces: [
           {
             type: "bar",
@@ -145,6 +150,7 @@
           { title: "weight in scores", value: (f) => f.weight },
         ],
         rows: all,
+        click: (f) => mcpca.features.choose(f.name, "features"),
       }),
     );
   };
@@ -178,6 +184,7 @@
         }
         return {
           height: mcpca.rowsHeight(top.length),
+          file: ["loadings", data.mcpcs[j]],
           traces: [trace],
           layout: {
             xaxis: mcpca.axis(`${data.loading.name} (variance)`, { rangemode: "tozero" }),
@@ -236,6 +243,7 @@
       `Distributions of scores on ${mcpca.mcpcName(j)} in ${shown.length} contexts.`,
       () => ({
         height: mcpca.rowsHeight(1.3 * shown.length),
+        file: ["scores", data.mcpcs[j]],
         traces: [
           {
             type: "box",
@@ -355,6 +363,7 @@
           hovertemplate: "%{text}<extra></extra>",
         };
         return {
+          file: ["rows", data.mcpcs[j], data.contexts[i]],
           height: 380 + mcpca.points.legendHeight(drawn.names, parts.rowChart.clientWidth || 600),
           traces: [
             ...(variable ? drawn.traces : [byScore]),
@@ -365,7 +374,7 @@
               y: [-dy, dy],
               line: { color: mcpca.colour("accent"), width: 3 },
               marker: { symbol: ["circle-open", "circle"], size: 9, color: mcpca.colour("accent") },
-              hovertemplate: `${mcpca.forPlot(data.mcpcs[j])}<extra></extra>`,
+              hovertemplate: `${mcpca.mcpcPlot(j)}<extra></extra>`,
               showlegend: false,
             },
           ],

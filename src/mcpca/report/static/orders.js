@@ -9,7 +9,7 @@
     given: ["order given", () => mcpca.range(mcpca.k)],
     cluster: ["similarity", () => data.orders.contexts],
     name: ["name", () => mcpca.range(mcpca.k).sort((a, b) => collator.compare(data.contexts[a], data.contexts[b]))],
-    chosen: ["the chosen MCPC", () => by(mcpca.k, (i) => data.loadings[i][mcpca.chosen.mcpc])],
+    chosen: ["chosen MCPC", () => by(mcpca.k, (i) => data.loadings[i][mcpca.chosen.mcpc])],
     total: ["total loading", () => by(mcpca.k, (i) => totals[i])],
     explained: ["quality of fit", () => by(mcpca.k, (i) => given.explained[i])],
     rows: ["number of rows", () => by(mcpca.k, (i) => given.rows[i])],
@@ -25,9 +25,17 @@
   mcpca.findMcpc = (text) => {
     const { names, poles } = data.features;
     const features = new Set(mcpca.range(names.length).filter((f) => names[f].toLowerCase().includes(text)));
-    return (j) =>
-      data.mcpcs[j].toLowerCase().includes(text) ||
-      ["positive", "negative"].some((end) => poles[j][end].features.some((f) => features.has(f)));
+    const byName = (j) => data.mcpcs[j].toLowerCase().includes(text),
+      byFeature = (j) => ["positive", "negative"].some((end) => poles[j][end].features.some((f) => features.has(f)));
+    const found = (j) => byName(j) || byFeature(j);
+    // What matched, as the end of a sentence.
+    const said = [];
+    if (mcpca.range(mcpca.r).some(byName)) said.push(`\u201c${mcpca.short(text, 30)}\u201d in their name`);
+    if (features.size === 1) said.push(`${mcpca.short(names[[...features][0]])} at a pole`);
+    if (features.size > 1)
+      said.push(`one of ${mcpca.count(features.size)} features at a pole that have \u201c${mcpca.short(text, 30)}\u201d in their names`);
+    found.words = said.length ? `those with ${said.join(", or ")}` : "";
+    return found;
   };
 
   if (!data.orders.contexts) delete mcpca.rowOrders.cluster;

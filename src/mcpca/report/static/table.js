@@ -42,7 +42,7 @@
     };
     const fill = () => {
       body.replaceChildren(
-        ...(few || order.all ? sorted : sorted.slice(0, FIRST)).flatMap((row) => {
+        ...(few || order.all || mcpca.printing ? sorted : sorted.slice(0, FIRST)).flatMap((row) => {
           const line = el("tr", {}, ...columns.map((column, c) => cell(column, row, c === 0)));
           if (marked(row)) line.classList.add("marked");
           if (click) {
@@ -82,6 +82,7 @@
       const head = el("th", {
         scope: "col",
         class: rows.length && typeof column.value(rows[0]) === "number" ? "number" : null,
+        "data-title": column.title, // for paper
       });
       head.append(el("button", { type: "button", class: "sort", click: () => sortBy(c) }, column.title));
       return head;
@@ -97,9 +98,13 @@
     fill();
     const button = (text, label, act) =>
       el("button", { type: "button", class: "small", "aria-label": label, click: act }, text);
+    // Other names of MCPCs, or paper, on which all rows are written.
+    const refill = (event) => {
+      if (event.target === event.currentTarget) fill();
+    };
     return el(
       "div",
-      { class: "table" },
+      { class: "table", refill },
       el(
         "div",
         { class: "table-tools" },
