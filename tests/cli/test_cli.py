@@ -841,19 +841,6 @@ def test_hostile_names_stay_on_their_lines(tmp_path, capsys):
     assert main(["transform", str(out), str(tmp_path / "x.csv"), *CSV, "--center", "context", "-q"]) == 0
 
 
-def test_progress_is_a_few_lines_in_a_pipe(monkeypatch, capsys):
-    from mcpca._utils import progress
-    from mcpca.cli._console import Console
-
-    clock = iter([0.0, 0.0, 0.0, 5.0, 11.0, 12.0, 40.0])
-    monkeypatch.setattr(progress, "_now", lambda: next(clock))
-    console = Console()
-    with console.phase("fit"):
-        for done in (0, 25, 50, 60, 100):
-            console.progress("pass 1", done, 100)
-    assert capsys.readouterr().err == "mcpca: pass 1: 50/100, 11 s left\nmcpca: pass 1: 100/100\n"
-
-
 def test_debug_shows_the_traceback_and_nothing_else_does(tmp_path, capsys):
     assert main(["fit", "nowhere.csv", "-c", "y", "-o", str(tmp_path / "out"), "--debug"]) == 3
     assert "Traceback" in capsys.readouterr().err

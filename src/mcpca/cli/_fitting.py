@@ -342,7 +342,9 @@ def _print_results(
     for line in words_of_evidence(model, evidence):
         console.say(line)
     if test is not None:
-        console.say(words_of_test(model, test))
+        of_choice = getattr(model.rank_choice_, "replicability", None)
+        # What is said of axes that come back is said once, and of the same halves.
+        console.say(words_of_test(test, None if of_choice is None else evidence.replicability or of_choice))
     console.say(f"Wrote {out}: {', '.join(files)}")
     if "report.html" in files:
         console.say(f"Open {out / 'report.html'} in a browser.")
