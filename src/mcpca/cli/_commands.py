@@ -32,6 +32,7 @@ from ._options import (
     seed_option,
     take_reading,
 )
+from .tables import stdin
 
 
 def _console(params: dict[str, Any]) -> Console:
@@ -181,7 +182,7 @@ def _parse_ranks(text: str | None) -> list[int] | None:
     help="Mean subtracted from rows: of all fitted rows, of the row's context as fitted, or of its context in DATA.",
 )
 @click.option("--posterior", is_flag=True, help="Expected scores given the noise, shrunk towards the mean.")
-@out_file_options("Table of scores, .csv, .tsv or .parquet; stdout otherwise.")
+@out_file_options("Table of scores, .csv, .tsv, .parquet or .xlsx; stdout otherwise.")
 @common_options
 def transform(**params: Any) -> None:
     """Compute scores of rows on a fitted model; MODEL is a model file or a folder of results."""
@@ -210,7 +211,7 @@ def transform(**params: Any) -> None:
     is_flag=True,
     help="Leave the noise of the new contexts in, as loadings.csv of a model without noise has it.",
 )
-@out_file_options("Table of loadings, .csv, .tsv or .parquet; stdout otherwise.")
+@out_file_options("Table of loadings, .csv, .tsv, .parquet or .xlsx; stdout otherwise.")
 @common_options
 def loadings(**params: Any) -> None:
     """Compute loadings of new contexts on a fitted model, without their noise; compare with corrected_loadings.csv."""
@@ -329,7 +330,8 @@ def doctor(**params: Any) -> None:
 
     console = _console(params)
     file = params.pop("file")
-    console.result("doctor", run_doctor(file, take_reading(params), console))
+    reading = take_reading(params)
+    console.result("doctor", run_doctor(stdin.opened(file), reading, console))
 
 
 # In the order of ``mcpca --help``; ``_app`` adds "completion" and the modules.

@@ -36,7 +36,7 @@ RESULT_TABLES = (
 )
 # All that a folder of results can hold: a folder with anything else in it is never replaced.
 RESULT_FILES = frozenset(
-    {f"{name}.{suffix}" for name in RESULT_TABLES for suffix in ("csv", "parquet")}
+    {f"{name}.{suffix}" for name in RESULT_TABLES for suffix in ("csv", "parquet", "xlsx")}
     | {"diagnostics.json", "run.json", "model.mcpca", "report.html", "loadings.png", "rank.png", "rank.json"}
     | {"context_dependence.json", "evidence.json"}
 )

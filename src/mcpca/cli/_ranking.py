@@ -6,6 +6,7 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 
 from .._rank.selection import CRITERIA, RankSelection, select_rank
@@ -36,6 +37,10 @@ def run_rank(
     with console.phase("reading"), library_errors(paths[0]):
         data = read_data(paths, reading, report=console.progress)
     print_about(data, console)
+    if ranks and ranks[-1] > data.n_features:
+        raise click.BadParameter(
+            f"{ranks[-1]} exceeds the number of features, {data.n_features}.", param_hint="--ranks"
+        )
     with console.phase("rank"), library_errors(data.files[0]):
         selection = _select(data, ranks, criteria, seed, console, preprocess)
     # Written before anything is printed, so that the words do not announce files that could not be written.

@@ -21,7 +21,7 @@ from .._utils.parallel import n_workers
 from ._console import Failure
 from ._outputs import checksums
 from ._policy import preprocess_of
-from .tables import Reading, UnusableFileError
+from .tables import Reading, UnusableFileError, stdin
 
 RUN_FORMAT = "mcpca-run"
 RUN_FORMAT_VERSION = 1
@@ -44,6 +44,7 @@ class FitOptions:
     normalize: str | None = None
     hvg: int | None = None
     target_sum: float | None = None
+    scale: bool = False
     seed: int = 0
     tol: float | None = None
     max_iter: int = 200
@@ -60,7 +61,7 @@ class FitOptions:
     @property
     def preprocess(self) -> Preprocess | None:
         """What is done to rows as they are read."""
-        return preprocess_of(self.normalize, self.hvg, self.target_sum)
+        return preprocess_of(self.normalize, self.hvg, self.target_sum, self.scale)
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values; paths are absolute, so that the run can be repeated from anywhere."""
@@ -68,11 +69,11 @@ class FitOptions:
         reading = asdict(self.reading)
         for name in ("labels", "context_table"):
             path = getattr(self.reading, name)
-            reading[name] = None if path is None else str(path.absolute())
+            reading[name] = None if path is None else _absolute(path)
         for name in ("features", "drop"):
             reading[name] = [f"@{Path(v[1:]).absolute()}" if v.startswith("@") else v for v in reading[name]]
         simple = {name: getattr(self, name) for name in _simple_fields()}
-        return {"data": [str(path.absolute()) for path in self.data], "reading": reading, **simple}
+        return {"data": [_absolute(path) for path in self.data], "reading": reading, **simple}
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> FitOptions:
@@ -88,6 +89,11 @@ class FitOptions:
         # Records of earlier versions lack options that came later; those runs had them at their defaults.
         simple = {name: content[name] for name in _simple_fields() if name in content}
         return cls(tuple(Path(path) for path in content["data"]), reading, **simple)
+
+
+def _absolute(path: Path) -> str:
+    """Return a path that holds in any folder; stdin stays what it is."""
+    return str(path) if path == stdin.STDIN else str(path.absolute())
 
 
 def _simple_fields() -> list[str]:
@@ -151,6 +157,10 @@ def read_record(path: Path) -> dict[str, Any]:
 
 def check_inputs(before: dict[str, Any], path: Path) -> list[dict[str, Any]]:
     """Return the checksums of the inputs of a record, or raise if one of them has changed."""
+    if any(entry["path"] == stdin.NAME for entry in before["inputs"]):
+        raise UnusableFileError(
+            path, "the run read stdin, which is not kept; save what was piped in, and name that file with --data FILE."
+        )
     files = [Path(entry["path"]) for entry in before["inputs"]]
     # A better answer than the error of reading, which would not say that the run needs the file.
     missing = [file for file in files if not file.exists()]
