@@ -198,7 +198,7 @@ def test_the_record_says_how_it_was_run(fitted, inputs):
     assert run["seed"] == 0
     assert run["versions"]["mcpca"] == mcpca.__version__
     assert run["versions"]["numpy"] == np.__version__
-    assert [entry["path"] for entry in run["inputs"]] == [str(inputs / "plain.csv")]
+    assert [entry["path"] for entry in run["inputs"]] == [os.path.relpath(inputs / "plain.csv", fitted)]
     assert run["inputs"][0]["sha256"] == hashlib.sha256((inputs / "plain.csv").read_bytes()).hexdigest()
     assert run["options"]["reading"]["context"] == ["group"]
     assert run["options"]["rank"] == 2
@@ -396,7 +396,7 @@ def test_automatic_rank_and_its_record(inputs, tmp_path, capsys):
     expected = mcpca.select_rank(X, y, criteria=(), random_state=0)
     assert told["rank"] == expected.rank == 2
     assert told["reason"] == expected.reason
-    assert sorted(path.name for path in out.iterdir()) == ["rank.csv", "rank.json", "rank.png"]
+    assert sorted(path.name for path in out.iterdir()) == ["rank.csv", "rank.json", "rank.png", "run.json"]
     assert read(out / "rank.csv").index.tolist() == expected.ranks.tolist()
     assert (
         main(["fit", str(inputs / "plain.csv"), *CSV, "-o", str(tmp_path / "fit"), "--no-report", "--no-picture", "-q"])

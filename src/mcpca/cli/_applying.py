@@ -13,6 +13,7 @@ from .._covariances.moments import ContextMoments
 from .._estimator.mcpca import MCPCA, fitted_model
 from .._utils.array_api import to_host
 from .._utils.component_names import component_names
+from . import _opening
 from ._console import Console, output_failure, stdout_failures
 from ._context_test import read_test
 from ._evidence import read_evidence
@@ -209,8 +210,9 @@ def run_report(
     out: Path,
     force: bool,
     console: Console,
+    open_page: bool = False,
 ) -> dict[str, Any]:
-    """Write the report of a model, with pictures of rows if files of rows are named."""
+    """Write the report of a model, with pictures of rows if files of rows are named; open it if told so."""
     check_page(out)
     check_file(out, force)
     report_writer()  # raises before any work is done if plotly is missing
@@ -236,8 +238,11 @@ def run_report(
     evidence = read_evidence(folder, model)
     with new_file(out, force) as file, console.phase("report"):
         write_model_report(model, file, data, run, title, test, evidence, not as_fitted, known)
-    console.say(f"Wrote {out}; open it in a browser.")
-    return {"out": str(out)}
+    if not open_page:
+        console.say(f"Wrote {out}; open it in a browser.")
+        return {"out": str(out)}
+    console.say(f"Wrote {out}")
+    return {"out": str(out), "opened": _opening.open_page(out, console)}
 
 
 def _save_moments(moments: ContextMoments, out: Path, force: bool, console: Console) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""``mcpca fit`` and ``mcpca repeat``: from files to a folder with tables, model, report and record.
+"""``mcpca fit``: from files to a folder with tables, model, report and record.
 
 The parts that other commands share are here too: printing what was left out, turning the library's errors into errors
 about a file, and scores.
@@ -42,9 +42,9 @@ from ._evidence import (
     write_evidence,
 )
 from ._model_tables import diagnostics, known_labels, loadings_text, model_tables
-from ._outputs import RESULT_TABLES, check_folder, checksum, checksums, new_folder
+from ._outputs import check_folder, checksum, checksums, new_folder
 from ._policy import RESULTS_ARE_A_FOLDER, check_ending, check_moments, check_moments_for_refits, check_sheets
-from ._record import FitOptions, check_inputs, check_same, read_record, record
+from ._record import FitOptions, check_same, record
 from ._reporting import missing_for_report, write_loadings_picture, write_model_report
 from ._top_features import TopFeatures, feature_columns, feature_lines, json_of_features, top_features
 from ._words import in_words_of_the_command
@@ -52,8 +52,6 @@ from .tables import TableData, UnusableFileError, read_data, write_table
 from .tables._errors import UselessOptionError
 from .tables.writing import matrix_columns
 
-# Outputs that a repetition must reproduce to the last bit: report and pictures carry versions of other packages.
-_REPRODUCED = {*RESULT_TABLES, "model"}
 _NOTHING_VARIES = "The covariances are all zero"  # how the library begins to say so
 # What the library says of options rather than of data: formulas that are none, bounds, what a model was fitted without.
 _WRONG_OPTION = re.compile(
@@ -86,7 +84,7 @@ def run_fit(
         inputs = checksums(data.files)
         if expected is not None:
             check_same(expected, inputs)
-    run = record(options, command, inputs)
+    run = record(options, command, inputs, out)
     test = None
     if options.context_test:
         with console.phase("contexts"):
@@ -151,41 +149,6 @@ def run_fit(
         "features": json_of_features(tops),
         "timings": console.timings,
     }
-
-
-def run_repeat(path: Path, out: Path, force: bool, console: Console, command: list[str]) -> dict[str, Any]:
-    """Repeat the run that a ``run.json`` records, and compare the results with those recorded there."""
-    before = read_record(path)
-    with console.phase("checksums"):
-        # Before the fit, which would be in vain if a file has changed; ``expected`` checks once more after it.
-        inputs = check_inputs(before, path)
-    options = FitOptions.from_json(before["options"])
-    result = run_fit(options, out, force, console, command, expected=inputs)
-    after = read_record(out)
-    differ = [
-        name
-        for name, digest in before["outputs"].items()
-        # Only tables and model: the report has the date in it.
-        if _is_reproduced(name, options.format) and after["outputs"].get(name) != digest
-    ]
-    changed = {
-        name: [version, after["versions"].get(name)]
-        for name, version in before["versions"].items()
-        if after["versions"].get(name) != version
-    }
-    if changed:
-        changes = ", ".join(f"{name} {old} then, {new} now" for name, (old, new) in changed.items())
-        console.note(f"versions have changed: {changes}.")
-    if differ:
-        console.warn(f"the results differ from those of {path}: {', '.join(differ)}.")
-    else:
-        console.say(f"The same numbers as in {path}, to the last bit.")
-    return {**result, "same": not differ, "differ": differ, "versions_changed": changed}
-
-
-def _is_reproduced(file_name: str, table_format: str) -> bool:
-    """Whether an output is a table or the model."""
-    return file_name.split(".")[0] in _REPRODUCED and file_name.endswith((table_format, ".mcpca"))
 
 
 def fit_files(options: FitOptions, console: Console, checkpoint: Path | None = None) -> tuple[MCPCA, TableData]:

@@ -276,8 +276,7 @@ _MODEL_OPTIONS = (
     click.option("--max-iter", type=click.IntRange(1), default=200, show_default=True, help="Steps of the solver."),
 )
 force_option = click.option("--force", is_flag=True, help="Replace results that are there.")
-
-
+open_option = click.option("--open", "open_page", is_flag=True, help="Open the page in the browser.")
 format_option = click.option(
     "--format",
     type=click.Choice(["csv", "parquet", "xlsx"]),

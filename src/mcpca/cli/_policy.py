@@ -92,6 +92,8 @@ def check_fit(params: dict[str, Any]) -> None:
     # ``is False``: None means a report if plotly is installed.
     if params["title"] is not None and params["report"] is False:
         raise without_effect("--title", "with --no-report there is none to give it to; drop one of the two")
+    if params["open_page"] and params["report"] is False:
+        raise without_effect("--open", "with --no-report there is no page; drop one of the two")
     for option, given in (("--context-table", params["context_table"]), ("--row-metadata", params["row_metadata"])):
         if given and params["report"] is False:
             raise without_effect(option, "it is for the report, and --no-report leaves that out; drop one of the two")
@@ -204,6 +206,11 @@ def table_format(out: Path) -> str:
             "these."
         )
     return _TABLE_FORMATS[ending]
+
+
+def is_page(out: Path) -> bool:
+    """Whether a name is that of a page, and not of a folder."""
+    return out.suffix.lower() in _PAGE_ENDINGS - {""} and not out.is_dir()
 
 
 def check_sheets(data: TableData, scores: bool) -> None:

@@ -172,8 +172,8 @@ def read_table(
         row_numbers,
         list(table.left_out),
         annotations=annotations,
-        others_of_rows=ColumnsOfTable(table, [*roles.features, *roles.contexts, roles.index or ""], reading.na_values),
         date_cells={name: cell for cell, name in getattr(table, "dates", {}).get("header", [])},
+        others_of_rows=ColumnsOfTable(table, [*roles.features, *roles.contexts, roles.index or ""], reading.na_values),
     )
 
 
