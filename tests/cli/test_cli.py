@@ -664,7 +664,19 @@ def test_doctor_knows_counts_models_and_moments(fitted, tmp_path, capsys, rng):
 def test_help_lists_the_commands(capsys):
     assert main(["--help"]) == 0
     out = capsys.readouterr().out
-    for name in ("fit", "rank", "transform", "loadings", "moments", "merge", "report", "repeat", "doctor", "demo"):
+    for name in (
+        "fit",
+        "rank",
+        "transform",
+        "loadings",
+        "moments",
+        "merge",
+        "report",
+        "repeat",
+        "compare",
+        "doctor",
+        "demo",
+    ):
         assert f"\n  {name} " in out
     assert "4 nothing above\n  noise or no stable rank" in out
 
@@ -676,7 +688,7 @@ def commands():
 
 
 @pytest.mark.parametrize(
-    "name", ["fit", "rank", "transform", "loadings", "moments", "merge", "report", "repeat", "doctor"]
+    "name", ["fit", "rank", "transform", "loadings", "moments", "merge", "report", "repeat", "compare", "doctor"]
 )
 def test_examples_in_help_and_documentation_are_commands(name, capsys):
     assert main([name, "--help"]) == 0

@@ -1,5 +1,6 @@
 """What is done with runs: comparing two, repeating one whose files were moved, replacing results, opening pages."""
 
+import io
 import json
 import os
 import shutil
@@ -265,6 +266,18 @@ def test_one_of_two_files_is_not_blamed_for_the_other(run, tmp_path):
     assert code == 3
     assert "'b.csv' of the run in" in err
     assert "was not found" in err
+
+
+def test_a_run_on_stdin_is_repeated_from_a_file_of_the_same_bytes(runs, run, tmp_path, monkeypatch):
+    piped = io.TextIOWrapper(io.BytesIO((runs / "table.csv").read_bytes()))
+    monkeypatch.setattr(sys, "stdin", piped)
+    assert run("fit", "-", *CSV, "-r", 2, "-o", tmp_path / "out", *QUIET)[0] == 0
+    record = json.loads((tmp_path / "out" / "run.json").read_text())
+    assert (record["options"]["data"], record["inputs"][0]["path"]) == (["-"], "stdin")
+    assert run("repeat", tmp_path / "out", "-o", tmp_path / "again", "-q")[0] == 3
+    code, out, err = run("repeat", tmp_path / "out", "-o", tmp_path / "again", "-q", "--data", runs / "table.csv")
+    assert code == 0, err
+    assert "to the last bit" in out
 
 
 def test_a_choice_of_rank_is_recorded_and_repeated(runs, run, tmp_path):

@@ -2,6 +2,7 @@
 
 import io
 import json
+from xml.etree import ElementTree
 
 import matplotlib.image
 import numpy as np
@@ -135,6 +136,34 @@ def test_pairs_are_chosen_and_read(browser, page):
     events = [json.loads(entry["message"])["message"] for entry in driver.get_log("performance")]
     asked = [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]
     assert {url.partition("#")[0] for url in asked if not url.startswith(("data:", "about:"))} == {file.as_uri()}
+
+
+def test_back_restores_the_pair_and_its_pictures_are_saved(browser, page):
+    found, file = page
+    driver = opened(browser, file)
+    driver.find_element("css selector", "[aria-label='Next pair']").click()
+    driver.find_element("css selector", "[aria-label='Next pair']").click()
+    assert driver.execute_script("return mcpca.comparison.chosen.pair") == 2
+    driver.back()
+    driver.execute_async_script(
+        "const done = arguments[0], look = () => mcpca.comparison.chosen.pair === 1 ? done() : setTimeout(look, 20);"
+        "look()"
+    )
+    saved = driver.execute_async_script(
+        "const done = arguments[0]; mcpca.saveBlob = async (file, blob) => done([file, blob.type, await blob.text()]);"
+        "document.querySelector('#pair .tools button').click()"
+    )
+    assert saved[:2] == [saved[0], "image/svg+xml"]
+    assert saved[0].endswith(".svg")
+    assert "Loadings" in saved[0]
+    drawn = ElementTree.fromstring(saved[2])
+    rects = [e for e in drawn.iter() if e.tag.endswith("rect")][3:]  # after the paper and the key
+    widths = np.array([float(e.get("width")) for e in rects]).reshape(-1, 2)
+    n = 1
+    values = np.array([found.loadings[0][:, found.first[n]], found.loadings[1][:, found.second[n]]]).T
+    order = np.argsort(-np.abs(values[:, 1] - values[:, 0]), kind="stable")
+    np.testing.assert_allclose(widths, 500 * values[order] / values.max(), rtol=5e-3, atol=0.05)
+    assert complaints(driver) == []
 
 
 def test_the_page_is_used_by_keyboard_and_its_tables_are_saved(browser, page):

@@ -325,7 +325,7 @@ class Search:
         self._done = 0
         self._most = max(int(most), 1)
         # So that the stage is on the screen while its first part is being worked on.
-        report(stage, 0, self._most)
+        report(self._stage, 0, self._most)
 
     def step(self, n: int = 1) -> None:
         """Report that ``n`` more parts are done."""

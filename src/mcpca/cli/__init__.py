@@ -10,6 +10,7 @@ From top to bottom:
     ``_repeating``, ``_comparing``                           what is done with runs: ``repeat`` and ``compare``
     ``_model_tables``, ``_record``, ``_suspects``            parts of the results: tables, ``run.json``, odd columns
     ``_located``        where the files of a recorded run are now
+    ``_opening``        a page in the system's browser
     ``_outputs``        files and folders that are written whole or not at all, and never over something unasked
     ``_console``        what is printed: results on stdout, the rest on stderr, JSON
     ``tables``          reading and writing files of rows

@@ -16,6 +16,8 @@ from ._model_tables import known_labels
 from ._record import for_a_reader
 from .tables import TableData
 
+_FEW_CONTEXTS = 8
+
 
 def write_loadings_picture(model: MCPCA, path: Path, evidence: Evidence | None = None) -> bool:
     """Write the heatmap of the loadings if Matplotlib is installed; return whether it is.
@@ -31,9 +33,13 @@ def write_loadings_picture(model: MCPCA, path: Path, evidence: Evidence | None =
     from ..plotting import plot_loadings
 
     halves = None if evidence is None else evidence.replicability
-    figure: Any = plot_loadings(model, normalize="component", corrected=True, replicability=halves).figure
-    # Without the version of Matplotlib, which PNG files otherwise carry, so that equal pictures are equal files. Tight:
-    # beside few contexts the words of the bar are longer than the heatmap is high.
+    ax = plot_loadings(model, normalize="component", corrected=True, replicability=halves)
+    if len(model.contexts_) < _FEW_CONTEXTS:
+        # The words of the bar are longer than the heatmap is high.
+        bar = ax.child_axes[0]
+        bar.set_ylabel(bar.get_ylabel().replace(" / ", "\n/ "))
+    figure: Any = ax.figure
+    # Without the version of Matplotlib, which PNG files otherwise carry, so that equal pictures are equal files.
     figure.savefig(path, dpi=150, metadata={"Software": None}, bbox_inches="tight", pad_inches=0.1)
     # pyplot keeps every figure alive until it is closed.
     plt.close(figure)

@@ -19,7 +19,7 @@ from ..._utils.printing import counted
 from ..._utils.types import Array
 from ._errors import UnusableFileError, quoted_names, short
 from .columns import choose_features, matching_columns
-from .data import Budget, FilePart, Reading, column_positions
+from .data import ANNOTATION_OPTIONS, Budget, FilePart, Reading, column_positions
 from .dialect import is_number
 from .labels import MISSING, labels_of_texts
 from .tabular import Gaps, RisingColumns, Table, batch_matrix
@@ -41,8 +41,9 @@ def read_transposed(
         raise UnusableFileError(
             table.where, f"has no column left for rows; its columns are {quoted_names(table.columns)} (--transpose)."
         )
-    # Lines that say something of the samples; with a file of labels, that has them.
-    lines = [] if reading.labels is not None else [*reading.context, *reading.annotation_columns]
+    # Lines that say something of the samples; with a file of labels, that has the contexts.
+    contexts = [] if reading.labels is not None else list(reading.context)
+    lines = list(dict.fromkeys([*contexts, *reading.annotation_columns]))
     text = [name for name in samples if name in table.text]
     if text and not lines:
         raise _text_error(text, table, names_column)
@@ -79,7 +80,7 @@ def read_transposed(
         blocks.append(X)
     if not names:
         raise UnusableFileError(table.where, "has a header but no lines of features.")
-    column_positions([*said, *names], lines, table.where, "line (--context, --groups, --batch or --covariates)")
+    column_positions([*said, *names], lines, table.where, f"line (--context, {ANNOTATION_OPTIONS})")
     _check_names(names, table, names_column)
     X = np.ascontiguousarray(np.concatenate(blocks).T)
     budget.give_back(X.nbytes)
@@ -98,13 +99,13 @@ def read_transposed(
         len(samples),
         features,
         [X],
-        labels=[by_line[name] for name in reading.context] if lines else [],
+        labels=[by_line[name] for name in contexts],
         row_names=samples,
         others=others,
         row_numbers=[features[j] for j in rising.columns()],
         notes=list(table.left_out),
         date_cells={name: cell for cell, name in getattr(table, "dates", {}).get(names_column, [])},
-        annotations={name: by_line[name] for name in reading.annotation_columns} if lines else {},
+        annotations={name: by_line[name] for name in reading.annotation_columns},
     )
 
 

@@ -119,32 +119,85 @@
   };
 
   // One pair -----------------------------------------------------------------------------------------------------------
-  const SVG = "http://www.w3.org/2000/svg";
-  const shape = (tag, attributes) => {
-    const node = document.createElementNS(SVG, tag);
-    for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, String(value));
-    return node;
-  };
   // Two bars for each row, above one another, on one scale; from 0 in the middle where there are negative values.
-  const bars = (id, label, rows) => {
+  const scaled = (rows) => {
     const most = rows.reduce((m, row) => Math.max(m, Math.abs(row[1]), Math.abs(row[2])), 0) || 1;
     const signed = rows.some((row) => row[1] < 0 || row[2] < 0);
     const zero = signed ? 50 : 0;
     const unit = (signed ? 50 : 100) / most;
+    // In percent of the width.
+    return { zero, place: (value) => [value < 0 ? zero + value * unit : zero, Math.abs(value) * unit] };
+  };
+  const bars = (id, label, rows) => {
+    const { zero, place } = scaled(rows);
     const bar = (value, y, kind) => {
-      const width = Math.abs(value) * unit;
-      return shape("rect", { class: kind, x: value < 0 ? zero - width : zero, y, width, height: 8 });
+      const [x, width] = place(value);
+      return mcpca.svg("rect", { class: kind, x, y, width, height: 8 });
     };
-    const cells = rows.slice(0, SHOWN).flatMap((row) => {
-      const svg = shape("svg", { viewBox: "0 0 100 20", preserveAspectRatio: "none" });
-      svg.append(
+    const cells = rows.slice(0, SHOWN).flatMap((row) => [
+      el("span", { class: "name" }, mcpca.nameNode(row[0], 30)),
+      mcpca.svg(
+        "svg",
+        { viewBox: "0 0 100 20", preserveAspectRatio: "none" },
         bar(row[1], 1, "before"),
         bar(row[2], 11, "after"),
-        shape("line", { class: "zero", x1: zero, x2: zero, y1: 0, y2: 20, "vector-effect": "non-scaling-stroke" }),
-      );
-      return [el("span", { class: "name" }, mcpca.nameNode(row[0], 30)), svg];
-    });
+        mcpca.svg("line", { class: "zero", x1: zero, x2: zero, y1: 0, y2: 20, "vector-effect": "non-scaling-stroke" }),
+      ),
+    ]);
     return el("div", { id, class: "bars", role: "img", "aria-label": label }, ...cells);
+  };
+  // The same as one picture, to be saved: with its title and key, on white paper.
+  const NAMES = 190,
+    BARS = 500,
+    ROW = 22,
+    HEAD = 48;
+  const picture = (label, rows) => {
+    const { zero, place } = scaled(rows);
+    const shown = rows.slice(0, SHOWN);
+    const height = HEAD + ROW * shown.length + 10;
+    const light = mcpca.inLight(() => {
+      const style = getComputedStyle(document.documentElement);
+      return Object.fromEntries(["text", "line", "data", "accent"].map((n) => [n, style.getPropertyValue(`--${n}`).trim()]));
+    });
+    const across = (percent) => NAMES + (BARS * percent) / 100;
+    const bar = (value, y, fill) => {
+      const [x, width] = place(value);
+      return mcpca.svg("rect", { x: across(x), y, width: (BARS * width) / 100, height: 8, fill });
+    };
+    const text = (x, y, words, more = {}) => mcpca.svg("text", { x, y, fill: light.text, ...more }, words);
+    const node = mcpca.svg(
+      "svg",
+      {
+        xmlns: "http://www.w3.org/2000/svg",
+        width: NAMES + BARS + 20,
+        height,
+        "font-family": "sans-serif",
+        "font-size": 12,
+      },
+      mcpca.svg("title", {}, label),
+      mcpca.svg("rect", { width: NAMES + BARS + 20, height, fill: "#ffffff" }),
+      text(10, 18, label, { "font-weight": "bold" }),
+      mcpca.svg("rect", { x: 10, y: 28, width: 14, height: 8, fill: light.data }),
+      text(30, 36, mcpca.short(A, 40)),
+      mcpca.svg("rect", { x: 340, y: 28, width: 14, height: 8, fill: light.accent }),
+      text(360, 36, mcpca.short(B, 40)),
+      ...shown.flatMap((row, i) => [
+        text(NAMES - 8, HEAD + ROW * i + 14, mcpca.short(row[0], 26), { "text-anchor": "end" }),
+        bar(row[1], HEAD + ROW * i + 1, light.data),
+        bar(row[2], HEAD + ROW * i + 10, light.accent),
+      ]),
+      mcpca.svg("line", { x1: across(zero), x2: across(zero), y1: HEAD - 4, y2: height - 6, stroke: light.line }),
+    );
+    return new XMLSerializer().serializeToString(node);
+  };
+  const saving = (what, n, rows) => {
+    const label = `${what} of ${pairName(n)}`;
+    const buttons = mcpca.saveButtons(
+      label,
+      async () => picture(label, rows),
+      () => [what, fileOf(n)],
+    );
+    return el("div", { class: "tools" }, ...buttons);
   };
   const key = () =>
     el(
@@ -185,7 +238,10 @@
       key(),
       el("h3", {}, "Loadings in common contexts, the largest difference first"),
       ...(loadings.length
-        ? [bars("bars-loadings", `Loadings of both in ${mcpca.many(loadings.length, "context")}`, loadings)]
+        ? [
+            saving("Loadings", n, loadings),
+            bars("bars-loadings", `Loadings of both in ${mcpca.many(loadings.length, "context")}`, loadings),
+          ]
         : [el("p", { class: "muted" }, "The two have no context in common.")]),
       more(loadings.length, "contexts") ?? "",
       mcpca.table({
@@ -195,6 +251,7 @@
         columns: [{ title: "context", value: (row) => row[0], name: true }, ...valueColumns("loading")],
       }),
       el("h3", {}, "Features with the largest weights in one or the other"),
+      saving("Weights", n, features),
       bars("bars-features", `Weights of ${mcpca.many(features.length, "feature")} in both`, features),
       mcpca.table({
         caption: "Weights of these features",

@@ -15,7 +15,7 @@
       .replace(/[^\p{L}\p{N}]+/gu, "-")
       .replace(/^-+|-+$/g, "");
   mcpca.fileName = (parts, extension) => {
-    const words = [data.title, ...parts].map(safe).filter((text) => text !== "");
+    const words = [data.title, ...parts].filter((text) => text !== "").map(safe).filter((text) => text !== "");
     const letters = [...(words.join("_") || "mcpca")];
     while (new TextEncoder().encode(letters.join("")).length > MOST_BYTES) letters.pop();
     const name = letters.join("").replace(/[-_]+$/, "");

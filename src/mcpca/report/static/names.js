@@ -57,7 +57,9 @@
           }),
         );
         own.forEach((_, j) => set(j, { [place]: given.get(j) ?? "" }));
-        relabel();
+      },
+      show: () => {
+        if (data.mcpcs.join("\n") !== labels) others();
       },
       write: () => inAddress()[place].join("*") || null,
     });
@@ -68,10 +70,15 @@
     if (select) [...select.options].forEach((option) => (option.textContent = mcpca.mcpcName(Number(option.value))));
   };
   const refresh = () => {
-    relabel();
     mcpca.mcpc.show();
     mcpca.context.show();
     mcpca.features.show();
+    others();
+  };
+  let labels = own.join("\n"); // that the page shows
+  const others = () => {
+    labels = data.mcpcs.join("\n");
+    relabel();
     mcpca.map.refresh();
     byId("map-table").dispatchEvent(new Event("toggle"));
     for (const table of document.querySelectorAll(".table")) table.dispatchEvent(new Event("refill"));
