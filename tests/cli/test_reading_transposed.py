@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -99,6 +100,8 @@ def test_batch_and_covariates_are_in_the_sheet(tmp_path):
     data = read_data([tmp_path / "x.csv"], asked)
     assert data.annotations["batch"].tolist() == [f"r{i % 3}" for i in range(120)]
     assert data.annotations["covariates"]["age"].tolist() == [i % 7 for i in range(120)]
+    shown = read_data([tmp_path / "x.csv"], replace(asked, batch=(), covariates=None, row_metadata=("age",)))
+    assert shown.row_metadata["age"] == [i % 7 for i in range(120)]
     assert data.labels.names().tolist()[:2] == [f"{planted()[1][i]} / r{i}" for i in range(2)]
 
 

@@ -41,9 +41,9 @@ def read_transposed(
         raise UnusableFileError(
             table.where, f"has no column left for rows; its columns are {quoted_names(table.columns)} (--transpose)."
         )
-    # Lines that say something of the samples; with a file of labels, that has the contexts.
-    contexts = [] if reading.labels is not None else list(reading.context)
-    lines = list(dict.fromkeys([*contexts, *reading.annotation_columns]))
+    # Lines that say something of the samples; with a file of labels, that has all of it (``label_files``).
+    contexts, annotations = ([], []) if reading.labels is not None else (reading.context, reading.annotation_columns)
+    lines = list(dict.fromkeys([*contexts, *annotations]))
     text = [name for name in samples if name in table.text]
     if text and not lines:
         raise _text_error(text, table, names_column)
@@ -105,7 +105,7 @@ def read_transposed(
         row_numbers=[features[j] for j in rising.columns()],
         notes=list(table.left_out),
         date_cells={name: cell for cell, name in getattr(table, "dates", {}).get(names_column, [])},
-        annotations={name: by_line[name] for name in reading.annotation_columns},
+        annotations={name: by_line[name] for name in annotations},
     )
 
 
