@@ -1,6 +1,7 @@
 """The two poles of an MCPC: the features with the most negative and the most positive entries.
 
-Bar plots, cards, reports and gene set tests all take their features from here, so that they agree on order and ties.
+Bar plots, cards, reports, tables and gene set tests all take their features from here, so that they agree on order and
+ties, and on what a percentile is.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import numpy as np
 from ._utils.arguments import check_integer
 from ._utils.array_api import to_host
 from ._utils.types import Array
+
+N_FEATURES = 25  # at each pole in reports and tables of features
 
 
 class Pole(NamedTuple):
@@ -69,6 +72,37 @@ def poles(components: Any, features: Sequence[Any], j: int, n: int = 10) -> Pole
     # Negated for the negative pole, so that both are the largest entries of something.
     a = A[:, j]
     return Poles(_strongest(-a, a, features, n), _strongest(a, a, features, n))
+
+
+def percentiles(components: Any) -> Array:
+    """Return the percentile (p, r) of each feature in each MCPC, by the size of its entry.
+
+    It is the percentage of all p features whose entry is smaller in size: ``100 #{l : |a_lj| < |a_ij|} / p``, from 0
+    for the smallest to ``100 (p - 1) / p`` for the largest. Features with entries of equal size have the same one.
+
+    Parameters
+    ----------
+    components : array-like (p, r)
+        A, or ``projection_.T`` for the weights of the scores.
+
+    Notes
+    -----
+    Cost O(p r log p), memory O(p r).
+
+    Examples
+    --------
+    >>> from mcpca.poles import percentiles
+    >>> percentiles([[0.6], [-0.8], [0.0], [0.0]]).ravel().tolist()
+    [50.0, 75.0, 0.0, 0.0]
+    """
+    A = np.asarray(to_host(components))
+    if A.ndim != 2:
+        raise ValueError(f"components has shape {A.shape}; a matrix (n_features, n_components) is needed.")
+    sizes = np.abs(A)
+    ordered = np.sort(sizes, axis=0)
+    # "left" counts what is strictly smaller.
+    smaller = [np.searchsorted(column, size) for column, size in zip(ordered.T, sizes.T, strict=True)]
+    return np.asarray(100 * np.reshape(smaller, A.shape[::-1]).T / max(len(A), 1))
 
 
 def _strongest(size: Array, a: Array, features: Sequence[Any], n: int) -> Pole:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from table_files import FEATURES, frame
 
-from mcpca.cli import _fitting, main
+from mcpca.cli import _fitting, _reporting, main
 from mcpca.cli.tables import tabular
 
 CSV = ["--context", "group", "--index", "cell"]
@@ -70,7 +70,7 @@ def hook(monkeypatch, phase):
     elif phase == "picture":
         monkeypatch.setattr(_fitting, "write_loadings_picture", interrupt)
     elif phase == "report":
-        monkeypatch.setattr(_fitting, "report_writer", lambda: interrupt)
+        monkeypatch.setattr(_reporting, "report_writer", lambda: interrupt)
     elif phase == "renaming":
         monkeypatch.setattr(os, "rename", after(os.rename, 2))
 

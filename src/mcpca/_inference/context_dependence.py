@@ -48,7 +48,7 @@ from .label_permutation import (
     units_of_rows,
     upper_tail,
 )
-from .replication import by_context, refit, refit_in_threads
+from .replication import agreement_of_halves, by_context, refit, refit_in_threads
 from .sampling import MIN_ROWS, Halves, checked_groups
 
 _SCALE_PERMUTATIONS = 199  # at most: what comes out is only compared with the level
@@ -191,7 +191,15 @@ def dependence_of(
         n_permutations,
         "rows" if contexts.groups is None else "groups",
         left_out,
+        _between_halves(fitted, A),
     )
+
+
+def _between_halves(fitted: Sequence[FittedHalves], A: Array) -> Array | None:
+    """Return |cos| (s, r) between the axes of both halves, in the order of A; None for halves of another rank."""
+    if any(half.shape != A.shape for split in fitted for half in split.axes):
+        return None
+    return np.stack([agreement_of_halves(*split.axes, A) for split in fitted])
 
 
 def _whole(observed: Array, null: Array, n_splits: int) -> float:

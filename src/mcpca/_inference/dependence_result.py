@@ -15,6 +15,7 @@ from scipy.stats import false_discovery_control
 from .._utils.printing import Shown, counted, listed_mcpcs, mcpcs, span
 from .._utils.types import Array
 from .._utils.wording import quoted
+from .replication import Replicability
 from .sampling import MIN_ROWS
 
 if TYPE_CHECKING:
@@ -53,6 +54,9 @@ class ContextDependence(Shown):
         What was split into halves and permuted: "rows" or "groups".
     left_out : tuple
         Contexts that took no part, because they have fewer than 4 rows or a single group.
+    cosines : ndarray (n_splits, r) or None
+        ``|cos|`` between the axes that both halves of a split have found, in the order of the model; None for halves
+        that were fitted at another rank, and where it was not stored.
     """
 
     p_value: float
@@ -68,6 +72,15 @@ class ContextDependence(Shown):
     n_permutations: int = PERMUTATIONS
     by: str = "rows"
     left_out: tuple[Any, ...] = ()
+    cosines: Array | None = None
+
+    @property
+    def replicability(self) -> Replicability | None:
+        """Which MCPCs both halves find, from the same halves and so at no further cost; None if it is not known."""
+        if self.cosines is None:
+            return None
+        # By rows, what is left out has too few of them, which ``notes`` of this result says.
+        return Replicability(self.cosines, by=self.by, left_out=self.left_out if self.by == "groups" else ())
 
     @property
     def q_values(self) -> Array:
@@ -88,7 +101,8 @@ class ContextDependence(Shown):
         """Return what was found of the MCPCs for which ``which`` (r,) is true; the whole stays that of all of them."""
         names = ("p_values", "statistics", "null_means", "agreement")
         some = {name: getattr(self, name)[which] for name in names}
-        return replace(self, **some, variances=self.variances[:, which])
+        cosines = None if self.cosines is None else self.cosines[:, which]
+        return replace(self, **some, variances=self.variances[:, which], cosines=cosines)
 
     @property
     def dispersion(self) -> Array:
@@ -205,6 +219,7 @@ class ContextDependence(Shown):
             "n_permutations": self.n_permutations,
             "by": self.by,
             "left_out": [str(name) for name in self.left_out],
+            "cosines": None if self.cosines is None else self.cosines.tolist(),
         }
         return json.dumps(content)
 
@@ -214,6 +229,9 @@ class ContextDependence(Shown):
         content = json.loads(text)
         for name in (*_ARRAYS, "contexts"):
             content[name] = np.array(content[name])
+        # Files of earlier versions have none.
+        if content.get("cosines") is not None:
+            content["cosines"] = np.array(content["cosines"])
         if content["p_value_beyond_scale"] is None:
             content["p_value_beyond_scale"] = float("nan")
         return cls(**{**content, "left_out": tuple(content["left_out"])})

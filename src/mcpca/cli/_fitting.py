@@ -1,15 +1,12 @@
-"""``mcpca fit`` and ``mcpca repeat``: from files to a folder with tables, model, report and record.
+"""``mcpca fit``: from files to a folder with tables, model, report and record.
 
 The parts that other commands share are here too: printing what was left out, turning the library's errors into errors
-about a file, scores, and the report.
+about a file, and scores.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import shlex
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,31 +16,32 @@ import numpy as np
 
 from .._data.labels import name_array
 from .._estimator.fitting import feature_names
-from .._estimator.mcpca import MCPCA, fitted_model
+from .._estimator.mcpca import MCPCA
 from .._inference.dependence_result import ContextDependence
 from .._model.dominance import Dominance
 from .._utils.component_names import component_names
-from .._utils.optional import require
 from .._utils.printing import counted
 from .._utils.types import Array
-from ..exceptions import (
-    DominantFeatureWarning,
-    NoStableRankError,
-    NothingAboveNoiseError,
-    RankExceedsDataError,
-)
-from ._console import Console, in_words_of_the_command, json_text
+from ..exceptions import DominantFeatureWarning
+from ._console import Console, json_text
 from ._context_test import FILE, columns_of_test, summary_of_test, tested_contexts, words_of_test
-from ._model_tables import diagnostics, loadings_text, model_tables
-from ._outputs import RESULT_TABLES, check_folder, checksum, checksums, new_folder
-from ._policy import RESULTS_ARE_A_FOLDER, check_ending, check_moments
-from ._record import FitOptions, check_inputs, check_same, for_a_reader, read_record, record
-from .tables import TableData, UnusableFileError, read_data, write_table
-from .tables.labels import Labels
+from ._evidence import (
+    Evidence,
+    evidence_of,
+    summary_of_evidence,
+    tables_of_evidence,
+    words_of_evidence,
+    write_evidence,
+)
+from ._library_errors import library_errors
+from ._model_tables import diagnostics, known_labels, loadings_text, model_tables
+from ._outputs import check_folder, checksum, checksums, new_folder
+from ._policy import RESULTS_ARE_A_FOLDER, check_ending, check_moments, check_moments_for_refits, check_sheets
+from ._record import FitOptions, check_same, record
+from ._reporting import missing_for_report, write_loadings_picture, write_model_report
+from ._top_features import TopFeatures, feature_columns, feature_lines, json_of_features, top_features
+from .tables import TableData, read_data, write_table
 from .tables.writing import matrix_columns
-
-# Outputs that a repetition must reproduce to the last bit: report and pictures carry versions of other packages.
-_REPRODUCED = {*RESULT_TABLES, "model"}
 
 
 def run_fit(
@@ -63,31 +61,44 @@ def run_fit(
     # All that can be refused is refused before anything is read: a fit may take hours.
     check_folder(out, force)
     # Whoever gives the report a title wants one.
-    missing = _missing_for_report(True if options.title is not None else options.report)
+    missing = missing_for_report(True if options.title is not None else options.report)
     model, data = fit_files(options, console, checkpoint)
     # After the fit: what counts is that the file that was read is still the same at its end.
     with console.phase("checksums"):
         inputs = checksums(data.files)
         if expected is not None:
             check_same(expected, inputs)
-    run = record(options, command, inputs)
+    run = record(options, command, inputs, out)
     test = None
-    if options.context_test:
+    if options.context_test and options.missing == "error":
         with console.phase("contexts"):
             labels = None if data.labels is None else known_labels(model, data.labels)
             test = tested_contexts(model, data, labels, options.seed, console)
-    summary = diagnostics(model, data, console.warnings) | {"context_dependence": summary_of_test(model, test)}
+    evidence = evidence_of(model, data, options, test, console)
+    run["evidence"] = {
+        "replicability": evidence.source,
+        "bootstrap": None if evidence.bootstrap is None else options.bootstrap,
+    }
+    with console.phase("diagnostics"):
+        summary = diagnostics(model, data, console.warnings)
+        summary |= {"context_dependence": summary_of_test(model, test), **summary_of_evidence(model, evidence)}
+        tops = top_features(model, summary["variance_explained_by_component"])
     scores = None
     with console.phase("scores"):
         # Moments have no rows. Before the folder is made: the rows are read again here, which can fail.
         if options.scores and data.labels is not None:
             scores = score_columns(model, data, row_scores(model, data, options.center))
-    console.progress("writing", 0, 1)
     # All or nothing: the folder appears under its name once the last file is written.
     with new_folder(out, force) as folder:
         with console.phase("tables"):
-            for name, columns in model_tables(model).items():
+            tables = {
+                **model_tables(model),
+                "features": feature_columns(model, tops),
+                **tables_of_evidence(model, evidence),
+            }
+            for name, columns in tables.items():
                 write_table(columns, folder / f"{name}.{options.format}", options.format)
+            write_evidence(evidence, folder)
             if test is not None:
                 columns = columns_of_test(model, test)
                 write_table(columns, folder / f"context_dependence.{options.format}", options.format)
@@ -98,10 +109,10 @@ def run_fit(
             model.save(folder / "model.mcpca")
         if options.picture:
             with console.phase("picture"):
-                write_loadings_picture(model, folder / "loadings.png")
+                write_loadings_picture(model, folder / "loadings.png", evidence)
         if options.report is not False and missing is None:
             with console.phase("report"):
-                write_model_report(model, folder / "report.html", data, run, options.title, test)
+                write_model_report(model, folder / "report.html", data, run, options.title, test, evidence)
         run["results"] = {
             name: summary[name]
             for name in ("rank", "rank_reason", "solver", "solver_reason", "contexts", "features", "rows")
@@ -111,47 +122,17 @@ def run_fit(
         run["warnings"] = console.warnings
         run["timings"] = console.timings
         (folder / "run.json").write_text(json_text(run, indent=2) + "\n", encoding="utf-8")
-    console.progress("writing", 1, 1)
     if options.report is None and missing is not None:
         console.note(f"no report: {missing}")
     files = [*run["outputs"], "run.json"]
-    _print_results(model, data, summary, test, out, files, console)
-    return {"out": str(out), "files": files, "diagnostics": summary, "timings": console.timings}
-
-
-def run_repeat(path: Path, out: Path, force: bool, console: Console, command: list[str]) -> dict[str, Any]:
-    """Repeat the run that a ``run.json`` records, and compare the results with those recorded there."""
-    before = read_record(path)
-    with console.phase("checksums"):
-        # Before the fit, which would be in vain if a file has changed; ``expected`` checks once more after it.
-        inputs = check_inputs(before, path)
-    options = FitOptions.from_json(before["options"])
-    result = run_fit(options, out, force, console, command, expected=inputs)
-    after = read_record(out)
-    differ = [
-        name
-        for name, digest in before["outputs"].items()
-        # Only tables and model: the report has the date in it.
-        if _is_reproduced(name, options.format) and after["outputs"].get(name) != digest
-    ]
-    changed = {
-        name: [version, after["versions"].get(name)]
-        for name, version in before["versions"].items()
-        if after["versions"].get(name) != version
+    _print_results(model, data, summary, test, evidence, tops, out, files, console)
+    return {
+        "out": str(out),
+        "files": files,
+        "diagnostics": summary,
+        "features": json_of_features(tops),
+        "timings": console.timings,
     }
-    if changed:
-        changes = ", ".join(f"{name} {old} then, {new} now" for name, (old, new) in changed.items())
-        console.note(f"versions have changed: {changes}.")
-    if differ:
-        console.warn(f"the results differ from those of {path}: {', '.join(differ)}.")
-    else:
-        console.say(f"The same numbers as in {path}, to the last bit.")
-    return {**result, "same": not differ, "differ": differ, "versions_changed": changed}
-
-
-def _is_reproduced(file_name: str, table_format: str) -> bool:
-    """Whether an output is a table or the model."""
-    return file_name.split(".")[0] in _REPRODUCED and file_name.endswith((table_format, ".mcpca"))
 
 
 def fit_files(options: FitOptions, console: Console, checkpoint: Path | None = None) -> tuple[MCPCA, TableData]:
@@ -161,6 +142,9 @@ def fit_files(options: FitOptions, console: Console, checkpoint: Path | None = N
     print_about(data, console)
     if data.labels is None:
         check_moments(options.center, checkpoint, options.robust, options.cross_fit, options.solver, options.preprocess)
+        check_moments_for_refits(options.replicability, options.bootstrap)
+    if options.format == "xlsx":
+        check_sheets(data, options.scores)
     # Said in terms of the option; the library would speak of n_components.
     if isinstance(options.rank, int) and options.rank > data.n_features:
         raise click.BadParameter(
@@ -173,6 +157,7 @@ def fit_files(options: FitOptions, console: Console, checkpoint: Path | None = N
         noise=options.noise,
         robust=options.robust,
         cross_fit=options.cross_fit,
+        missing=options.missing,
         preprocess=options.preprocess,
         random_state=options.seed,
         tol=options.tol,
@@ -201,6 +186,8 @@ def fit_files(options: FitOptions, console: Console, checkpoint: Path | None = N
 
 def print_about(data: TableData, console: Console) -> None:
     """Print what was left out of the data, and what is odd about them."""
+    for text in data.says:
+        console.note(text)
     for text in data.notes:
         console.note(f"left out: {text}")
     for text in data.oddities:
@@ -227,25 +214,6 @@ def _warn_of_dominance(model: MCPCA, data: TableData, console: Console) -> None:
         console.warn(dominance.sentence(f"the feature {name!r}", way_out))
 
 
-@contextmanager
-def library_errors(path: Path) -> Iterator[None]:
-    """Turn errors of the library about its data into errors about the file they came from."""
-    try:
-        yield
-    # These have exit codes of their own (``_errors``) and are not about one file.
-    except (NothingAboveNoiseError, NoStableRankError, RankExceedsDataError, UnusableFileError):
-        raise
-    except OSError as error:
-        if "checkpoint=" in str(error):  # about a file that is written, not read
-            raise
-        raise UnusableFileError(path, f"could not be read to its end ({error}).") from error
-    except ValueError as error:
-        # ValueError is how the library speaks about its data; anything else is a bug and passes.
-        text = in_words_of_the_command(str(error))
-        way_out = " --min-samples 2 leaves them out." if "have fewer than 2 samples" in text else ""
-        raise UnusableFileError(path, text + way_out) from error
-
-
 # Scores ------------------------------------------------------------------------------------------------------------
 
 
@@ -263,13 +231,6 @@ def row_scores(model: MCPCA, data: TableData, center: str, *, posterior: bool = 
         return np.asarray(model.transform(data.source, y, center=parameter, posterior=posterior, **data.nuisance))
 
 
-def known_labels(model: MCPCA, labels: Labels) -> Labels:
-    """Return labels in the model's own names for them: 3 for a file's "3"."""
-    # A model fitted in Python may have integers for contexts, a file only text. Unknown names are left to the library.
-    names = {str(name): name for name in model.contexts_.tolist()}
-    return Labels(labels.codes, [names.get(name, name) for name in labels.categories])
-
-
 def score_columns(model: MCPCA, data: TableData, scores: Array) -> dict[str, Any]:
     """Return the table of scores: the name of each row, its context if known, and its scores."""
     columns = matrix_columns("row", data.row_names, scores, component_names(model))
@@ -280,77 +241,6 @@ def score_columns(model: MCPCA, data: TableData, scores: Array) -> dict[str, Any
     return {"row": row, "context": data.labels.names().tolist(), **columns}
 
 
-# Pictures and report ---------------------------------------------------------------------------------------------
-
-
-def write_loadings_picture(model: MCPCA, path: Path) -> bool:
-    """Write the heatmap of the loadings if Matplotlib is installed; return whether it is."""
-    if importlib.util.find_spec("matplotlib") is None:
-        return False
-    # Optional, and slow to import: only when there is a picture to draw.
-    import matplotlib.pyplot as plt
-
-    from ..plotting import plot_loadings
-
-    figure: Any = plot_loadings(model).figure
-    # Without the version of Matplotlib, which PNG files otherwise carry, so that equal pictures are equal files.
-    figure.savefig(path, dpi=150, metadata={"Software": None})
-    # pyplot keeps every figure alive until it is closed.
-    plt.close(figure)
-    return True
-
-
-def _missing_for_report(wanted: bool | None) -> str | None:
-    """Return what a report lacks, before any work is done; raise if the report was asked for."""
-    if wanted is False:
-        return None
-    try:
-        require("plotly", "report")
-    except ImportError as error:
-        if wanted:
-            raise
-        return str(error)
-    return None
-
-
-def report_writer() -> Any:
-    """Return the function that writes the report, or raise an ImportError that names the extra."""
-    require("plotly", "report")
-    from ..report import write_report
-
-    return write_report
-
-
-def write_model_report(
-    model: MCPCA,
-    path: Path,
-    data: TableData | None,
-    run: dict[str, Any] | None,
-    title: str | None,
-    test: ContextDependence | None,
-    corrected: bool = True,
-) -> None:
-    """Write the report of a model, with rows if there are any; ``test`` says whether MCPCs differ between contexts."""
-    content: dict[str, Any] = {"context_dependence": test}
-    # What errors and tests are taken from: the rows, if they are those of the fit, else the model alone.
-    evidence: list[tuple[tuple[Any, ...], dict[str, Any]]] = [((), {})]
-    if data is not None and data.labels is not None:
-        content |= {"X": data.source, "y": known_labels(model, data.labels)}
-        evidence.insert(0, ((content["X"], content["y"]), data.annotations))
-    # Both need the numbers of rows; standard errors are those of a likelihood.
-    if fitted_model(model).is_likelihood and model.n_samples_per_context_ is not None:
-        for rows, annotations in evidence:
-            # Raised for other rows than those of the fit, and if the model leaves nothing to estimate errors from.
-            with suppress(ValueError):
-                content |= {
-                    "standard_errors": model.standard_errors(*rows, **annotations),
-                    "presence": model.presence(*rows, **annotations),
-                }
-                break
-    shown_run = None if run is None else for_a_reader(run)
-    report_writer()(model, path, **content, title=title, run=shown_run, corrected=corrected, overwrite=True)
-
-
 # Words -----------------------------------------------------------------------------------------------------------
 
 
@@ -359,6 +249,8 @@ def _print_results(
     data: TableData,
     summary: dict[str, Any],
     test: ContextDependence | None,
+    evidence: Evidence,
+    tops: list[TopFeatures],
     out: Path,
     files: list[str],
     console: Console,
@@ -383,9 +275,18 @@ def _print_results(
             f"Removed within contexts: {removed.what}, {removed.shares.min():.0%} to {removed.shares.max():.0%} of "
             "their variance (nuisance_share in diagnostics)."
         )
+    table = next(name for name in files if name.startswith("features."))
     console.say(f"\n{loadings_text(model)}\n")
+    console.say(
+        f"{feature_lines(tops, table)}\n"
+        "(share of squared covariance; contexts with half of its largest loading or more; its two poles)\n"
+    )
+    for line in words_of_evidence(model, evidence):
+        console.say(line)
     if test is not None:
-        console.say(words_of_test(model, test))
+        of_choice = getattr(model.rank_choice_, "replicability", None)
+        # What is said of axes that come back is said once, and of the same halves.
+        console.say(words_of_test(test, None if of_choice is None else evidence.replicability or of_choice))
     console.say(f"Wrote {out}: {', '.join(files)}")
     if "report.html" in files:
         console.say(f"Open {out / 'report.html'} in a browser.")

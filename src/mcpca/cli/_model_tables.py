@@ -13,6 +13,7 @@ from .._utils.array_api import to_host
 from .._utils.component_names import component_names
 from .._utils.types import Array
 from .tables import TableData
+from .tables.labels import Labels
 from .tables.writing import matrix_columns
 
 # What a terminal has room for; the file has everything.
@@ -26,6 +27,13 @@ def feature_labels(model: MCPCA) -> list[str]:
     names = getattr(model, "feature_names_in_", None)
     # From 1, as rows and MCPCs are counted in all tables.
     return [str(j + 1) for j in range(model.n_features_in_)] if names is None else [str(name) for name in names]
+
+
+def known_labels(model: MCPCA, labels: Labels) -> Labels:
+    """Return labels in the model's own names for them: 3 for a file's "3"."""
+    # A model fitted in Python may have integers for contexts, a file only text. Unknown names are left to the library.
+    names = {str(name): name for name in model.contexts_.tolist()}
+    return Labels(labels.codes, [names.get(name, name) for name in labels.categories])
 
 
 def model_tables(model: MCPCA) -> dict[str, dict[str, Any]]:
