@@ -8,6 +8,8 @@ From top to bottom:
     ``_policy``         which options and names of outputs are refused
     ``_fitting``, ``_applying``, ``_ranking``, ``_doctor``   what the commands do: a function ``run_NAME`` each
     ``_model_tables``, ``_record``, ``_suspects``            parts of the results: tables, ``run.json``, odd columns
+    ``_top_features``, ``_evidence``, ``_context_test``      parts of the results: poles, what comes back, what differs
+    ``_reporting``      the picture and the report
     ``_outputs``        files and folders that are written whole or not at all, and never over something unasked
     ``_console``        what is printed: results on stdout, the rest on stderr, JSON
     ``tables``          reading and writing files of rows
