@@ -157,7 +157,7 @@ def test_a_formula_of_columns(table, rows, run):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--groups", "patient"), "column \\(--groups, --batch or --covariates\\) 'patient'"),
+        (("--groups", "patient"), "column \\(--groups, --batch, --covariates or --row-metadata\\) 'patient'"),
         (("--groups", "donor", "--rank", "2", "--no-context-test"), "--groups.*the rank is given"),
     ],
 )

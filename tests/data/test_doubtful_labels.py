@@ -170,5 +170,5 @@ def test_numbers_that_mean_missing(tmp_path):
     table.to_csv(tmp_path / "x.csv", index=False)
     reading = {"context": ("group",), "index": "cell"}
     read_data([tmp_path / "x.csv"], Reading(**reading))
-    with pytest.raises(UnusableFileError, match=r"1 of 120 rows have missing or infinite values.*'g1'"):
+    with pytest.raises(UnusableFileError, match=r"1 of 120 rows has missing or infinite values.*'g1'"):
         read_data([tmp_path / "x.csv"], Reading(**reading, na_values=("-999.0",)))

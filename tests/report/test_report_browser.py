@@ -88,7 +88,7 @@ def test_report_of_the_demo_shows_the_models_numbers(browser, digits):
     page = Page(browser, path)
     A, B = model.components_, model.corrected_loadings_
     page.click_cell(2, 1)
-    assert page.run("return location.hash") == "#mcpc=2&context=3&other=2"
+    assert page.run("return location.hash") == "#mcpc=2&context=3&other=2&rows-context=3"
     F = model.landscape().F
     assert f"F = {F[1]:.3g}" in page.run("return document.querySelector('#mcpc').textContent")
     page.run("document.querySelectorAll('#diagnostics summary')[1].click()")
@@ -156,7 +156,7 @@ def test_keyboard_moves_and_selects(browser, digits):
         f"{model.contexts_[1]}, MCPC 6: corrected loading {shown(model.corrected_loadings_[1, 5]):g}"
     )
     page.press("Enter")
-    assert page.run("return location.hash") == "#mcpc=6&context=2&other=1"
+    assert page.run("return location.hash") == "#mcpc=6&context=2&other=1&rows-context=2"
     assert page.run("return document.getElementById('MCPC-select').value") == "5"
     assert page.run("return document.activeElement.id") == "heatmap"
     # Every control can be reached by Tab and says what it is.
@@ -191,7 +191,7 @@ def test_context_and_comparison(browser, digits):
     for place in ("#compare-loadings", "#map-loadings"):
         assert page.text(place) == "Shown are corrected loadings: the noise of each context is taken out."
     page.set("#compare-b", 0)
-    assert page.run("return location.hash").endswith("&other=1")
+    assert page.address()["other"] == "1"
 
 
 def test_tables_are_saved_and_copied(browser, digits, tmp_path):
@@ -201,8 +201,9 @@ def test_tables_are_saved_and_copied(browser, digits, tmp_path):
     page.run("document.querySelector('#map-table summary').click()")
     page.wait(lambda: page.run("return Boolean(document.querySelector('#map-table .table'))"))
     page.run("document.querySelector('#map-table button[aria-label^=Save]').click()")
-    page.wait((tmp_path / "loadings.csv").exists)
-    rows = list(csv.reader((tmp_path / "loadings.csv").read_text(encoding="utf-8-sig").splitlines()))
+    file = tmp_path / f"7-MCPCs-of-{len(model.contexts_)}-contexts_loadings.csv"
+    page.wait(file.exists)
+    rows = list(csv.reader(file.read_text(encoding="utf-8-sig").splitlines()))
     assert rows[0] == ["context", *(f"MCPC {j + 1}" for j in range(7))]
     assert [row[0] for row in rows[1:]] == model.contexts_.tolist()
     np.testing.assert_allclose(

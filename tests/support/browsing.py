@@ -26,8 +26,8 @@ class Page:
             driver.get(self.opened)
         else:
             self.run("location.hash = arguments[0]", address)
-        chosen = "['mcpc', 'context', 'other'].map((key) => `${key}=${mcpca.chosen[key] + 1}`)"
-        self.wait(lambda: self.run(f"return '#' + {chosen}.join('&')") == address)
+        # Until the page has read the address, whatever it took from it.
+        self.wait(lambda: self.run("return mcpca.address.current() === location.hash"))
         self.wait(lambda: self.run("return document.documentElement.dataset.ready") == "yes")
 
     def wait(self, condition):
@@ -48,6 +48,10 @@ class Page:
 
     def find(self, selector):
         return self.driver.find_element("css selector", selector)
+
+    def address(self):
+        """What is kept in the address: keys and values. What is typed comes there a little later."""
+        return self.run("return Object.fromEntries(new URLSearchParams(location.hash.slice(1)))")
 
     def text(self, selector):
         return self.find(selector).text

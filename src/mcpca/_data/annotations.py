@@ -119,17 +119,23 @@ class Annotations:
 
     def _rows_of(self, contexts: Contexts) -> list[Array]:
         """Return the rows of each context, as numbers among all rows of X or of its blocks."""
-        sources = list({id(source): source for source in contexts.sources}.values())
-        n = sum(source.shape[0] for source in sources)
+        n, places = places_of_contexts(contexts)
         self.check_lengths(n)
-        if contexts.engine is not None:
-            codes = contexts.engine.context_codes()
-            return [as_numbers(rows) for rows in rows_of_codes(codes, len(contexts.names))]
-        # One matrix is one source; separate contexts are a source each, in their order.
-        starts = dict(zip(map(id, sources), np.cumsum([0, *(source.shape[0] for source in sources)]), strict=False))
-        return [
-            starts[id(source)] + as_numbers(rows) for source, rows in zip(contexts.sources, contexts.rows, strict=True)
-        ]
+        return places
+
+
+def places_of_contexts(contexts: Contexts) -> tuple[int, list[Array]]:
+    """Return how many rows X has, and which of them each context has: numbers among all rows of X or of its blocks."""
+    sources = list({id(source): source for source in contexts.sources}.values())
+    n = sum(source.shape[0] for source in sources)
+    if contexts.engine is not None:
+        codes = contexts.engine.context_codes()
+        return n, [as_numbers(rows) for rows in rows_of_codes(codes, len(contexts.names))]
+    # One matrix is one source; separate contexts are a source each, in their order.
+    starts = dict(zip(map(id, sources), np.cumsum([0, *(source.shape[0] for source in sources)]), strict=False))
+    return n, [
+        starts[id(source)] + as_numbers(rows) for source, rows in zip(contexts.sources, contexts.rows, strict=True)
+    ]
 
 
 class AnnotatedRows(NamedTuple):

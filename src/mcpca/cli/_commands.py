@@ -6,11 +6,13 @@ as JSON if that was asked for. Modules that compute are imported when a command 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
+from .._inference.replication import REPLICATES
 from .._rank.selection import CRITERIA
 from . import _policy as policy
 from ._console import Console
@@ -23,14 +25,18 @@ from ._options import (
     data_argument,
     force_option,
     format_option,
+    metadata_options,
+    missing_option,
     model_options,
     nuisance_options,
+    open_option,
     out_file_options,
     preprocess_options,
     reading_options,
     seed_option,
     take_reading,
 )
+from .tables import stdin
 
 
 def _console(params: dict[str, Any]) -> Console:
@@ -52,6 +58,7 @@ def _typed_words() -> list[str]:
         "mcpca fit cells.h5ad --context cell_type --groups donor --batch run --covariates log_counts",
         "mcpca fit atlas.h5ad --context cell_type --normalize log1p --hvg 2000 --rank 30",
         "mcpca fit embeddings.csv --context genre --context period --drop sentence --rank 8",
+        "mcpca fit expression.tsv --transpose --labels samples.csv --context tissue --scale",
         "mcpca fit regions/*.csv --rank 8 --replicability --bootstrap 200 --out regions-mcpca",
     ),
 )
@@ -59,6 +66,7 @@ def _typed_words() -> list[str]:
 @reading_options
 @annotation_options
 @preprocess_options
+@missing_option
 @model_options
 @click.option(
     "-o", "--out", type=FILE, default=Path("mcpca-output"), show_default=True, metavar="DIR", help="For results."
@@ -84,16 +92,23 @@ def _typed_words() -> list[str]:
     metavar="N",
     help="Intervals for loadings, from N fits to resamples; some hundreds.",
 )
+@metadata_options
 @click.option("--title", metavar="TEXT", help="Title of the report.")
 @click.option("--checkpoint", type=FILE, metavar="FILE", help="Save the state of a long fit; it resumes from there.")
+@open_option
 @common_options
 def fit(**params: Any) -> None:
     """Fit a model: tables, model file, report and a record of the run."""
     from ._fitting import run_fit
+    from ._opening import open_page
     from ._record import FitOptions
 
     console = _console(params)
     policy.check_fit(params)
+    policy.check_missing(params)
+    opening = params.pop("open_page")
+    if opening:
+        params["report"] = True  # whoever wants to see it wants one
     out = params.pop("out")
     force = params.pop("force")
     checkpoint = params.pop("checkpoint")
@@ -101,8 +116,12 @@ def fit(**params: Any) -> None:
     params["noise"] = None if params["noise"] == "none" else params["noise"]
     # What is left in ``params`` are fields of ``FitOptions``: options and fields have the same names.
     preprocess = policy.check_preprocess(params)
-    options = FitOptions(reading=as_raw(take_reading(params), preprocess), **params)
-    console.result("fit", run_fit(options, out, force, console, _typed_words(), checkpoint))
+    reading = replace(as_raw(take_reading(params), preprocess), gaps=params["missing"] != "error")
+    options = FitOptions(reading=reading, **params)
+    result = run_fit(options, out, force, console, _typed_words(), checkpoint)
+    if opening:
+        result["opened"] = open_page(out / "report.html", console)
+    console.result("fit", result)
 
 
 @click.command(
@@ -132,18 +151,19 @@ def fit(**params: Any) -> None:
 def rank(**params: Any) -> None:
     """Choose the rank: is anything above noise, and does it come back."""
     from ._ranking import run_rank
+    from ._record import RankOptions
 
     console = _console(params)
     policy.check_criteria(params["criteria"])
     # csv is the default and so cannot be told from an option that was not given.
     policy.check_needs_out(params["out"], force=params["force"], format=params["format"] != "csv")
     ranks = _parse_ranks(params.pop("ranks"))
-    data = params.pop("data")
     preprocess = policy.check_preprocess(params)
-    for name in policy.PREPROCESS:
-        params.pop(name)
     reading = as_raw(take_reading(params), preprocess)
-    console.result("rank", run_rank(data, reading, ranks, preprocess=preprocess, console=console, **params))
+    out = params.pop("out")
+    force = params.pop("force")
+    options = RankOptions(reading=reading, ranks=None if ranks is None else tuple(ranks), **params)
+    console.result("rank", run_rank(options, out, force, console, _typed_words()))
 
 
 def _parse_ranks(text: str | None) -> list[int] | None:
@@ -179,7 +199,7 @@ def _parse_ranks(text: str | None) -> list[int] | None:
     help="Mean subtracted from rows: of all fitted rows, of the row's context as fitted, or of its context in DATA.",
 )
 @click.option("--posterior", is_flag=True, help="Expected scores given the noise, shrunk towards the mean.")
-@out_file_options("Table of scores, .csv, .tsv or .parquet; stdout otherwise.")
+@out_file_options("Table of scores, .csv, .tsv, .parquet or .xlsx; stdout otherwise.")
 @common_options
 def transform(**params: Any) -> None:
     """Compute scores of rows on a fitted model; MODEL is a model file or a folder of results."""
@@ -208,7 +228,7 @@ def transform(**params: Any) -> None:
     is_flag=True,
     help="Leave the noise of the new contexts in, as loadings.csv of a model without noise has it.",
 )
-@out_file_options("Table of loadings, .csv, .tsv or .parquet; stdout otherwise.")
+@out_file_options("Table of loadings, .csv, .tsv, .parquet or .xlsx; stdout otherwise.")
 @common_options
 def loadings(**params: Any) -> None:
     """Compute loadings of new contexts on a fitted model, without their noise; compare with corrected_loadings.csv."""
@@ -265,18 +285,23 @@ def merge(**params: Any) -> None:
 
 @click.command(
     cls=CommandWithExamples,
-    examples=("mcpca report mcpca-output cells.h5ad --context cell_type",),
+    examples=(
+        "mcpca report mcpca-output cells.h5ad --context cell_type --row-metadata phase",
+        "mcpca report mcpca-output --context-table patients.csv --open",
+    ),
 )
 @click.argument("model", type=FILE)
 @click.argument("data", nargs=-1, type=FILE)
 @reading_options
 @annotation_options
+@metadata_options
 @click.option("--title", metavar="TEXT", help="Title of the report.")
 @click.option("--as-fitted", is_flag=True, help="Show loadings with the noise of their context in them.")
 @click.option(
     "-o", "--out", type=FILE, default=Path("report.html"), show_default=True, metavar="FILE", help="HTML file."
 )
 @force_option
+@open_option
 @common_options
 def report(**params: Any) -> None:
     """Write the report of a fitted model: one HTML file that can be sent; with DATA, also with its rows."""
@@ -294,9 +319,16 @@ def report(**params: Any) -> None:
 
 @click.command(
     cls=CommandWithExamples,
-    examples=("mcpca repeat mcpca-output/run.json",),
+    examples=("mcpca repeat mcpca-output/run.json", "mcpca repeat mcpca-output --data /archive/cells.h5ad"),
 )
 @click.argument("run", type=FILE)
+@click.option(
+    "--data",
+    multiple=True,
+    type=FILE,
+    metavar="FILE|DIR",
+    help="Where files of the run are now, if they were moved; recognised by their SHA-256.",
+)
 @click.option(
     "-o", "--out", type=FILE, default=Path("mcpca-repeated"), show_default=True, metavar="DIR", help="Results."
 )
@@ -304,10 +336,42 @@ def report(**params: Any) -> None:
 @common_options
 def repeat(**params: Any) -> None:
     """Repeat the run that RUN, a run.json or the folder it is in, has recorded, and compare the results."""
-    from ._fitting import run_repeat
+    from ._repeating import run_repeat
 
     console = _console(params)
     console.result("repeat", run_repeat(params.pop("run"), console=console, command=_typed_words(), **params))
+
+
+@click.command(
+    cls=CommandWithExamples,
+    examples=(
+        "mcpca compare mcpca-output mcpca-rank-8",
+        "mcpca compare before/model.mcpca after/model.mcpca --out comparison.html --open",
+    ),
+)
+@click.argument("first", type=FILE, metavar="RUN")
+@click.argument("second", type=FILE, metavar="RUN")
+@click.option(
+    "--threshold",
+    type=click.FloatRange(0, 1),
+    default=REPLICATES,
+    show_default=True,
+    help="|cosine| from which on an MCPC is the same.",
+)
+@click.option("--title", metavar="TEXT", help="Title of the page.")
+@click.option("-o", "--out", type=FILE, metavar="FILE|DIR", help="A page (.html), or a folder for page and tables.")
+@force_option
+@open_option
+@common_options
+def compare(**params: Any) -> None:
+    """Compare two runs: which MCPCs come back, how loadings differ, what changed; RUN is a folder or a model file."""
+    from ._comparing import run_compare
+
+    console = _console(params)
+    policy.check_needs_out(
+        params["out"], force=params["force"], title=params["title"] is not None, open=params["open_page"]
+    )
+    console.result("compare", run_compare(params.pop("first"), params.pop("second"), console=console, **params))
 
 
 @click.command(
@@ -323,8 +387,9 @@ def doctor(**params: Any) -> None:
 
     console = _console(params)
     file = params.pop("file")
-    console.result("doctor", run_doctor(file, take_reading(params), console))
+    reading = take_reading(params)
+    console.result("doctor", run_doctor(stdin.opened(file), reading, console))
 
 
 # In the order of ``mcpca --help``; ``_app`` adds "completion" and the modules.
-COMMANDS = (fit, rank, transform, loadings, moments, merge, report, repeat, doctor)
+COMMANDS = (fit, rank, transform, loadings, moments, merge, report, repeat, compare, doctor)

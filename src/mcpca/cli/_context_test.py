@@ -9,7 +9,8 @@ from .._estimator.mcpca import MCPCA
 from .._inference.dependence_result import ContextDependence
 from .._inference.replication import Replicability
 from .._utils.component_names import component_names
-from ._console import Console, in_words_of_the_command
+from ._console import Console
+from ._words import in_words_of_the_command
 from .tables import TableData
 from .tables.labels import Labels
 

@@ -25,9 +25,10 @@ from .._rank.selection import RankSelection
 from .._utils.component_names import component_names
 from .._utils.printing import counted, extremes
 from .._utils.wording import listed
-from ._console import Console, in_words_of_the_command
+from ._console import Console
 from ._model_tables import known_labels
 from ._record import FitOptions
+from ._words import in_words_of_the_command
 from .tables import TableData
 
 FILE = "evidence.json"
@@ -93,6 +94,8 @@ def _why_not(data: TableData, options: FitOptions) -> str:
     """Say why halves were not compared unasked, and what to do about it."""
     if data.labels is None:
         return "moments have no rows to split"
+    if options.missing != "error":
+        return "contexts are tested on complete rows only; --replicability asks for it alone"
     if not data.in_memory:
         return f"rows are streamed, and each of {2 * SPLITS} fits would read them again; --replicability does it"
     if not options.context_test:

@@ -1,4 +1,4 @@
-"""``mcpca fit`` and ``mcpca repeat``: from files to a folder with tables, model, report and record.
+"""``mcpca fit``: from files to a folder with tables, model, report and record.
 
 The parts that other commands share are here too: printing what was left out, turning the library's errors into errors
 about a file, and scores.
@@ -7,8 +7,6 @@ about a file, and scores.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,13 +22,8 @@ from .._model.dominance import Dominance
 from .._utils.component_names import component_names
 from .._utils.printing import counted
 from .._utils.types import Array
-from ..exceptions import (
-    DominantFeatureWarning,
-    NoStableRankError,
-    NothingAboveNoiseError,
-    RankExceedsDataError,
-)
-from ._console import Console, in_words_of_the_command, json_text
+from ..exceptions import DominantFeatureWarning
+from ._console import Console, json_text
 from ._context_test import FILE, columns_of_test, summary_of_test, tested_contexts, words_of_test
 from ._evidence import (
     Evidence,
@@ -40,17 +33,15 @@ from ._evidence import (
     words_of_evidence,
     write_evidence,
 )
+from ._library_errors import library_errors
 from ._model_tables import diagnostics, known_labels, loadings_text, model_tables
-from ._outputs import RESULT_TABLES, check_folder, checksum, checksums, new_folder
-from ._policy import RESULTS_ARE_A_FOLDER, check_ending, check_moments, check_moments_for_refits
-from ._record import FitOptions, check_inputs, check_same, read_record, record
+from ._outputs import check_folder, checksum, checksums, new_folder
+from ._policy import RESULTS_ARE_A_FOLDER, check_ending, check_moments, check_moments_for_refits, check_sheets
+from ._record import FitOptions, check_same, record
 from ._reporting import missing_for_report, write_loadings_picture, write_model_report
 from ._top_features import TopFeatures, feature_columns, feature_lines, json_of_features, top_features
-from .tables import TableData, UnusableFileError, read_data, write_table
+from .tables import TableData, read_data, write_table
 from .tables.writing import matrix_columns
-
-# Outputs that a repetition must reproduce to the last bit: report and pictures carry versions of other packages.
-_REPRODUCED = {*RESULT_TABLES, "model"}
 
 
 def run_fit(
@@ -77,9 +68,9 @@ def run_fit(
         inputs = checksums(data.files)
         if expected is not None:
             check_same(expected, inputs)
-    run = record(options, command, inputs)
+    run = record(options, command, inputs, out)
     test = None
-    if options.context_test:
+    if options.context_test and options.missing == "error":
         with console.phase("contexts"):
             labels = None if data.labels is None else known_labels(model, data.labels)
             test = tested_contexts(model, data, labels, options.seed, console)
@@ -144,41 +135,6 @@ def run_fit(
     }
 
 
-def run_repeat(path: Path, out: Path, force: bool, console: Console, command: list[str]) -> dict[str, Any]:
-    """Repeat the run that a ``run.json`` records, and compare the results with those recorded there."""
-    before = read_record(path)
-    with console.phase("checksums"):
-        # Before the fit, which would be in vain if a file has changed; ``expected`` checks once more after it.
-        inputs = check_inputs(before, path)
-    options = FitOptions.from_json(before["options"])
-    result = run_fit(options, out, force, console, command, expected=inputs)
-    after = read_record(out)
-    differ = [
-        name
-        for name, digest in before["outputs"].items()
-        # Only tables and model: the report has the date in it.
-        if _is_reproduced(name, options.format) and after["outputs"].get(name) != digest
-    ]
-    changed = {
-        name: [version, after["versions"].get(name)]
-        for name, version in before["versions"].items()
-        if after["versions"].get(name) != version
-    }
-    if changed:
-        changes = ", ".join(f"{name} {old} then, {new} now" for name, (old, new) in changed.items())
-        console.note(f"versions have changed: {changes}.")
-    if differ:
-        console.warn(f"the results differ from those of {path}: {', '.join(differ)}.")
-    else:
-        console.say(f"The same numbers as in {path}, to the last bit.")
-    return {**result, "same": not differ, "differ": differ, "versions_changed": changed}
-
-
-def _is_reproduced(file_name: str, table_format: str) -> bool:
-    """Whether an output is a table or the model."""
-    return file_name.split(".")[0] in _REPRODUCED and file_name.endswith((table_format, ".mcpca"))
-
-
 def fit_files(options: FitOptions, console: Console, checkpoint: Path | None = None) -> tuple[MCPCA, TableData]:
     """Read files and fit a model, which gets the names of the features."""
     with console.phase("reading"), library_errors(options.data[0]):
@@ -187,6 +143,8 @@ def fit_files(options: FitOptions, console: Console, checkpoint: Path | None = N
     if data.labels is None:
         check_moments(options.center, checkpoint, options.robust, options.cross_fit, options.solver, options.preprocess)
         check_moments_for_refits(options.replicability, options.bootstrap)
+    if options.format == "xlsx":
+        check_sheets(data, options.scores)
     # Said in terms of the option; the library would speak of n_components.
     if isinstance(options.rank, int) and options.rank > data.n_features:
         raise click.BadParameter(
@@ -199,6 +157,7 @@ def fit_files(options: FitOptions, console: Console, checkpoint: Path | None = N
         noise=options.noise,
         robust=options.robust,
         cross_fit=options.cross_fit,
+        missing=options.missing,
         preprocess=options.preprocess,
         random_state=options.seed,
         tol=options.tol,
@@ -227,6 +186,8 @@ def fit_files(options: FitOptions, console: Console, checkpoint: Path | None = N
 
 def print_about(data: TableData, console: Console) -> None:
     """Print what was left out of the data, and what is odd about them."""
+    for text in data.says:
+        console.note(text)
     for text in data.notes:
         console.note(f"left out: {text}")
     for text in data.oddities:
@@ -251,25 +212,6 @@ def _warn_of_dominance(model: MCPCA, data: TableData, console: Console) -> None:
         where = "of mcpca moments " if data.labels is None else ""
         way_out = f"Leave it out with --drop {shlex.quote(name)} {where}if it is not a measurement"
         console.warn(dominance.sentence(f"the feature {name!r}", way_out))
-
-
-@contextmanager
-def library_errors(path: Path) -> Iterator[None]:
-    """Turn errors of the library about its data into errors about the file they came from."""
-    try:
-        yield
-    # These have exit codes of their own (``_errors``) and are not about one file.
-    except (NothingAboveNoiseError, NoStableRankError, RankExceedsDataError, UnusableFileError):
-        raise
-    except OSError as error:
-        if "checkpoint=" in str(error):  # about a file that is written, not read
-            raise
-        raise UnusableFileError(path, f"could not be read to its end ({error}).") from error
-    except ValueError as error:
-        # ValueError is how the library speaks about its data; anything else is a bug and passes.
-        text = in_words_of_the_command(str(error))
-        way_out = " --min-samples 2 leaves them out." if "have fewer than 2 samples" in text else ""
-        raise UnusableFileError(path, text + way_out) from error
 
 
 # Scores ------------------------------------------------------------------------------------------------------------

@@ -10,15 +10,17 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from .._data.preprocess import KINDS
+from .._data.preprocess import KINDS, Preprocess
+from .._estimator.parameters import MISSING
 from .._solvers import NOISES, SOLVERS
-from .tables import Reading, UnusableFileError
+from .tables import Reading, UnusableFileError, stdin
 from .tables.completion import context_names
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _Decorator = Callable[[Any], Any]
 FILE = click.Path(path_type=Path)
 _RANK_WORDS = ("auto", "replicating")  # a rank that is chosen, and those of its MCPCs that come back
+_MOST_ROW_METADATA = 10  # columns; each is up to 150 kB of a report
 _MOST_COMPLETIONS = 200  # a shell shows no more, and a wide table has 100,000 columns
 
 
@@ -54,6 +56,7 @@ def _complete_column(ctx: click.Context, param: click.Parameter, incomplete: str
 
 # Reading -----------------------------------------------------------------------------------------------------------
 
+# "-" is stdin.
 data_argument = click.argument("data", nargs=-1, required=True, type=FILE)
 _column: dict[str, Any] = {"metavar": "COLUMN", "shell_complete": _complete_column}
 # By the name of the parameter, which is also the field of ``Reading`` but for ``max_memory``.
@@ -61,7 +64,9 @@ _READING_OPTIONS: dict[str, _Decorator] = {
     "context": click.option(
         "-c", "--context", multiple=True, help="Context of each row; several are crossed.", **_column
     ),
-    "labels": click.option("--labels", type=FILE, metavar="FILE", help="Contexts in a separate file, one per row."),
+    "labels": click.option(
+        "--labels", type=FILE, metavar="FILE", help="Contexts in a separate file, one per row, or by names of rows."
+    ),
     "index": click.option("--index", help="Names of rows.", **_column),
     "drop": click.option(
         "--drop", multiple=True, metavar="PATTERN", help="Columns that are not features; @FILE lists them."
@@ -81,7 +86,7 @@ _READING_OPTIONS: dict[str, _Decorator] = {
     ),
     "drop_unlabelled": click.option("--drop-unlabelled", is_flag=True, help="Leave out rows without a context."),
     "na_values": click.option(
-        "--na-values", multiple=True, metavar="TEXT", help="Text that means 'no context', like empty cells: NA, say."
+        "--na-values", multiple=True, metavar="TEXT", help="Text that means 'missing', like empty cells: n.d., say."
     ),
     "allow_duplicates": click.option(
         "--allow-duplicates", is_flag=True, help="Accept files of the same content; their rows then count twice."
@@ -92,6 +97,11 @@ _READING_OPTIONS: dict[str, _Decorator] = {
     "delimiter": click.option("--delimiter", metavar="CHAR", help="Delimiter of text, or 'tab'; guessed otherwise."),
     "decimal": click.option("--decimal", type=click.Choice([".", ","]), default=".", help="Decimal point of text."),
     "encoding": click.option("--encoding", metavar="NAME", help="Encoding of text; UTF-8 otherwise."),
+    "comment": click.option("--comment", metavar="CHAR", help="Skip lines of text that begin so: '#', say."),
+    "sheet": click.option("--sheet", metavar="NAME", help="Sheet of a workbook (.xlsx)."),
+    "transpose": click.option(
+        "--transpose", is_flag=True, help="Lines are features and columns are rows: genes x samples."
+    ),
     "max_memory": click.option(
         "--max-memory",
         type=click.IntRange(1),
@@ -101,6 +111,12 @@ _READING_OPTIONS: dict[str, _Decorator] = {
         help="For rows; larger data are streamed.",
     ),
 }
+_METADATA_OPTIONS = (
+    click.option(
+        "--context-table", type=FILE, metavar="FILE", help="What is known of contexts, one a line, for the report."
+    ),
+    click.option("--row-metadata", multiple=True, help="Column of rows to colour their scores by.", **_column),
+)
 READING_PARAMETERS = tuple(_READING_OPTIONS)
 # Also fields of ``Reading``, but only of commands that have a use for them.
 _GROUPS_OPTION = click.option(
@@ -128,11 +144,23 @@ _PREPROCESS_OPTIONS = (
         metavar="T",
         help="Total of each row, with --normalize log1p; the median otherwise.",
     ),
+    click.option(
+        "--scale", is_flag=True, help="Divide each feature by its standard deviation over all rows (after --normalize)."
+    ),
+)
+
+
+missing_option = click.option(
+    "--missing",
+    type=click.Choice(list(MISSING)),
+    default="error",
+    show_default=True,
+    help="Missing values: pairwise by --solver mspm or lsq, em by ml; union: whole features, by lsq or ml.",
 )
 
 
 def preprocess_options(function: _Function) -> _Function:
-    """Add ``--normalize``, ``--hvg`` and ``--target-sum``."""
+    """Add ``--normalize``, ``--hvg``, ``--target-sum`` and ``--scale``."""
     return _decorated(function, *_PREPROCESS_OPTIONS)
 
 
@@ -146,11 +174,17 @@ def annotation_options(function: _Function) -> _Function:
     return _decorated(function, _GROUPS_OPTION, *_NUISANCE_OPTIONS)
 
 
+def metadata_options(function: _Function) -> _Function:
+    """Add ``--context-table`` and ``--row-metadata``."""
+    return _decorated(function, *_METADATA_OPTIONS)
+
+
 def take_reading(params: dict[str, Any]) -> Reading:
     """Take the parameters of ``reading_options`` out of ``params``; return them checked, as a ``Reading``."""
     # Popped, so that what is left belongs to the command alone and can be passed on as it is.
     values = {name: params.pop(name) for name in READING_PARAMETERS}
-    values |= {name: params.pop(name) for name in ("groups", "batch", "covariates") if name in params}
+    beside = ("groups", "batch", "covariates", "context_table", "row_metadata")
+    values |= {name: params.pop(name) for name in beside if name in params}
     # A tab is hard to type in a shell, and "\t" in quotes arrives as two characters.
     delimiter = {"tab": "\t", "\\t": "\t"}.get(values["delimiter"], values["delimiter"])
     if delimiter is not None and len(delimiter) != 1:
@@ -160,17 +194,40 @@ def take_reading(params: dict[str, Any]) -> Reading:
     repeated = [name for i, name in enumerate(values["context"]) if name in values["context"][:i]]
     if repeated:
         raise click.BadParameter(f"{repeated[0]!r} is named twice; name each column once.", param_hint="--context")
+    if len(values.get("row_metadata", ())) > _MOST_ROW_METADATA:
+        raise click.BadParameter(
+            f"{len(values['row_metadata'])} columns are named; a report takes up to {_MOST_ROW_METADATA}.",
+            param_hint="--row-metadata",
+        )
     # Labels are compared without blanks around them.
     values["na_values"] = tuple(text.strip() for text in values["na_values"])
     if "" in values["na_values"]:
         raise click.BadParameter("empty labels are missing without it; drop it.", param_hint="--na-values")
+    if values["comment"] is not None and not values["comment"].strip():
+        raise click.BadParameter("lines that begin with a blank are rows; name a character.", param_hint="--comment")
+    _check_stdin(values["labels"])
     max_bytes = int(values.pop("max_memory")) * 2**20
     return Reading(**{**values, "delimiter": delimiter}, max_bytes=max_bytes)
 
 
-def as_raw(reading: Reading, preprocess: Any) -> Reading:
+def _check_stdin(labels: Path | None) -> None:
+    """Raise if stdin is named twice, or nothing is piped in."""
+    # What an earlier command in the same process has read is not what this one is given.
+    stdin.forget()
+    params = click.get_current_context().params
+    data = params.get("data") or (params.get("file"),)
+    n = [*data, labels].count(stdin.STDIN)
+    if n > 1:
+        raise click.UsageError("- stands for stdin, which can be read once; name a file for one of the two.")
+    if n and stdin.is_terminal():
+        raise click.UsageError("- stands for stdin, and nothing is piped in: zcat rows.csv.gz | mcpca fit - ..., say.")
+
+
+def as_raw(reading: Reading, preprocess: Preprocess | None) -> Reading:
     """Return how rows are read that are to be prepared, if they are."""
-    return reading if preprocess is None else replace(reading, raw=True)
+    # Features that are only divided by their standard deviations need no others, and no counts.
+    prepares = preprocess is not None and (preprocess.kind is not None or preprocess.n_top is not None)
+    return replace(reading, raw=True) if prepares else reading
 
 
 def _check_encoding(name: str | None) -> None:
@@ -229,8 +286,13 @@ _MODEL_OPTIONS = (
     click.option("--max-iter", type=click.IntRange(1), default=200, show_default=True, help="Steps of the solver."),
 )
 force_option = click.option("--force", is_flag=True, help="Replace results that are there.")
+open_option = click.option("--open", "open_page", is_flag=True, help="Open the page in the browser.")
 format_option = click.option(
-    "--format", type=click.Choice(["csv", "parquet"]), default="csv", show_default=True, help="Format of tables."
+    "--format",
+    type=click.Choice(["csv", "parquet", "xlsx"]),
+    default="csv",
+    show_default=True,
+    help="Format of tables.",
 )
 # ``--json`` and ``--debug`` are also looked for by ``_errors``, in the words as typed, for errors of parsing.
 _COMMON_OPTIONS = (

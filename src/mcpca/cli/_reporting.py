@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -75,16 +76,18 @@ def write_model_report(
     test: ContextDependence | None,
     evidence: Evidence,
     corrected: bool = True,
+    context_table: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> None:
     """Write the report of a model, with rows if there are any; ``test`` says whether MCPCs differ between contexts.
 
     Intervals are those of the bootstrap, if there is one of the loadings that are shown, and otherwise those of the
-    likelihood.
+    likelihood. ``context_table`` is what is known of contexts where there are no rows; data bring their own.
     """
     content: dict[str, Any] = {"context_dependence": test, "replicability": evidence.replicability}
     # What errors and tests are taken from: the rows, if they are those of the fit, else the model alone.
     sources: list[tuple[tuple[Any, ...], dict[str, Any]]] = [((), {})]
-    if data is not None and data.labels is not None:
+    # Rows with missing values have no pictures.
+    if data is not None and data.labels is not None and model.missing == "error":
         content |= {"X": data.source, "y": known_labels(model, data.labels)}
         sources.insert(0, ((content["X"], content["y"]), data.annotations))
     # Both need the numbers of rows; standard errors are those of a likelihood.
@@ -100,5 +103,21 @@ def write_model_report(
     # Loadings of a fit with noise are of one kind, and --as-fitted is refused for it.
     if evidence.bootstrap is not None and evidence.bootstrap.corrected == corrected:
         content["standard_errors"] = evidence.bootstrap
+    content |= _metadata(model, data, context_table)
     shown_run = None if run is None else for_a_reader(run)
     report_writer()(model, path, **content, title=title, run=shown_run, corrected=corrected, overwrite=True)
+
+
+def _metadata(
+    model: MCPCA, data: TableData | None, context_table: Mapping[str, Mapping[str, Any]] | None
+) -> dict[str, Any]:
+    """Return what the report is told of contexts and rows; what a table says goes before what is found in the rows."""
+    names = [str(name) for name in model.contexts_.tolist()]
+    known: dict[str, Any] = dict(context_table or {})
+    told: dict[str, Any] = {}
+    if data is not None:
+        known = data.found_of_contexts() | data.context_metadata
+    if data is not None and data.labels is not None and model.missing == "error":
+        told = {"row_metadata": data.row_metadata, "row_names": data.row_names}
+    columns = {name: [values.get(context) for context in names] for name, values in known.items()}
+    return {"context_metadata": columns, **told}

@@ -29,7 +29,7 @@ _METADATA = re.compile(
     re.IGNORECASE,
 )
 # These may be measurements too, unless they are whole numbers.
-_METADATA_IF_WHOLE = re.compile(
+METADATA_IF_WHOLE = re.compile(
     r"(year|period|month|week|day|hour|date|time|age|batch|plate|lane|replicate|rep|run|fold|split|cluster|leiden|louvain|"
     r"group|class|label|target|sex|gender|patient|donor|subject|sample)",
     re.IGNORECASE,
@@ -38,15 +38,15 @@ _METADATA_IF_WHOLE = re.compile(
 
 def suspect_columns(names: Sequence[str], surveyed: Survey) -> dict[str, str]:
     """Return the numeric columns that are probably not features, each with the reason."""
-    families = Counter(map(_family_of, names))
+    families = Counter(map(family_of, names))
     family, size = families.most_common(1)[0] if names else ("", 0)
     # More than two of a family, and at least half of all columns: then the family is what was measured.
     features_family = family if 2 * size >= len(names) and size > 2 else None
-    candidates = [name for name in names if features_family is None or _family_of(name) != features_family]
+    candidates = [name for name in names if features_family is None or family_of(name) != features_family]
     suspects: dict[str, str] = {}
     for name in candidates:
         # From the surest sign to the weakest, since a column gets one reason.
-        if _METADATA.fullmatch(name) or (name in surveyed.whole and _METADATA_IF_WHOLE.fullmatch(name)):
+        if _METADATA.fullmatch(name) or (name in surveyed.whole and METADATA_IF_WHOLE.fullmatch(name)):
             suspects[name] = "a name of metadata"
         elif name in surveyed.ordered:
             suspects[name] = "whole numbers in order"
@@ -87,7 +87,7 @@ def _on_another_scale(names: Sequence[str], surveyed: Survey) -> dict[str, float
     return {names[i]: float(variances[i] / rest) for i in order[: cuts[-1]]}
 
 
-def _family_of(name: str) -> str:
+def family_of(name: str) -> str:
     """Return a name with its numbers replaced: "emb_12" and "emb_7" are of the family "emb_#"."""
     return re.sub(r"\d+", "#", name) if re.search(r"\d", name) else name
 

@@ -30,6 +30,7 @@ from ..plotting._loadings import normalized
 from ..poles import poles
 from ..sharing import carrying_contexts
 from ._encode import packed, rounded
+from ._features import all_features
 from ._rows import N_AXES, QUANTILES, ContextSample
 from ._words import GLOSSARY, citation, findings
 
@@ -45,6 +46,7 @@ def content_of(
     samples: list[ContextSample | None] | None,
     *,
     title: str,
+    metadata: dict[str, Any],
     compared: Compared,
     selection: RankSelection | RankChoice | None,
     standard_errors: Precision | Bootstrap | None,
@@ -74,8 +76,9 @@ def content_of(
             "dependence": None if context_dependence is None else _dependence(context_dependence),
         },
         "orders": {"contexts": _clustered(relative), "mcpcs": _clustered(relative.T)},
-        "features": _poles(fit, n_features),
+        "features": {**_poles(fit, n_features), "all": all_features(fit)},
         "rows": _rows(samples),
+        "metadata": metadata,
         "scree": rounded(fit.singular_values[:_MOST_SINGULAR_VALUES]),
         "rank": _rank(model, selection, reason),
         "findings": findings(model, fit, compared, shares, reason, replicability, context_dependence),

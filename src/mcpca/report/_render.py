@@ -19,7 +19,7 @@ from .._inference.replication import Replicability
 from .._rank.paper_rule import RankChoice
 from .._rank.selection import RankSelection
 from .._results.anndata_inference import stored_bootstrap, stored_dependence, stored_replicability
-from .._results.anndata_layout import read_model
+from .._results.anndata_layout import keys_of, read_model
 from .._results.anndata_refit import contexts_of_fit
 from .._results.fitted import Fitted, fitted, rank_selection
 from .._results.pipelines import split_steps, transformed_rows
@@ -30,8 +30,9 @@ from .._utils.printing import counted
 from .._utils.progress import shown
 from ..poles import N_FEATURES
 from ._content import content_of
+from ._known import known_of_rows
 from ._page import page_of
-from ._rows import sample_contexts
+from ._rows import read_rows, sample_contexts
 
 MAX_ROWS = 20_000  # in the page: 2 bytes for each score and coordinate, times 4/3 for base64
 
@@ -51,6 +52,9 @@ def render(
     run: Mapping[str, Any] | None = None,
     max_rows: int = MAX_ROWS,
     n_features: int = N_FEATURES,
+    context_metadata: Any = None,
+    row_metadata: Any = None,
+    row_names: Any = None,
     corrected: bool = True,
     random_state: Any = 0,
     key: str = "mcpca",
@@ -79,6 +83,8 @@ def render(
         raise ValueError("y labels rows, and X is None; pass X, or drop y.")
     if X is None:
         refuse_without_effect("max_rows", max_rows, MAX_ROWS, "no rows are given", "drop it, or pass X")
+        refuse_without_effect("row_metadata", row_metadata, None, "no rows are given", "drop it, or pass X")
+        refuse_without_effect("row_names", row_names, None, "no rows are given", "drop it, or pass X")
     fit = fitted(source, key)
     k, r = fit.loadings.shape
     # None again if the rank was given.
@@ -100,14 +106,22 @@ def render(
         _check_same_loadings(fit, standard_errors, corrected)
     # A number by default, so that the same call writes the same bytes.
     rng = as_generator(random_state)
+    known = known_of_rows(source if is_anndata(source) else X, row_metadata, row_names)
+    X = X if is_anndata(source) else known.X
     # The model knows only what comes out of the steps of its Pipeline.
     if steps is not None and X is not None:
         X, y = transformed_rows(steps, X, y)
-    samples = None if X is None else sample_contexts(model, X, y, max_rows, rng)
+    contexts = None if X is None else read_rows(model, X, y)
+    samples = None
+    if contexts is not None:
+        known.check(contexts)
+        samples = sample_contexts(model, contexts, max_rows, rng)
+    metadata = known.content(model, contexts, samples, context_metadata, keys_of(key).context)
     content = content_of(
         model,
         fit,
         samples,
+        metadata=metadata,
         title=f"{counted(r, 'MCPC')} of {counted(k, 'context')}" if title is None else title,
         selection=selection,
         standard_errors=standard_errors,
@@ -136,6 +150,9 @@ def write_report(
     run: Mapping[str, Any] | None = None,
     max_rows: int = MAX_ROWS,
     n_features: int = N_FEATURES,
+    context_metadata: Any = None,
+    row_metadata: Any = None,
+    row_names: Any = None,
     corrected: bool = True,
     random_state: Any = 0,
     overwrite: bool = False,
@@ -173,6 +190,18 @@ def write_report(
         The page says how many there are.
     n_features : int
         Number of features at each pole of an MCPC.
+    context_metadata : DataFrame or dict, optional
+        What is known of contexts (tissue, sex, dose): a DataFrame indexed by context, or a dict of columns, each with
+        one value per context in the order of ``contexts_``, or a dict by context. Shown beside the map. By default
+        columns of an AnnData's ``obs`` that are constant within contexts, at most 20, of numbers or up to 50 names;
+        ``{}`` shows none.
+    row_metadata : DataFrame, dict or list of str, optional
+        What is known of rows: a DataFrame or a dict of columns, in the order of the rows of X, or by index where both
+        have one; or names of columns of X (of ``obs``), which are then no features. For a list or dict of contexts, one
+        table of all rows or a table for each. Only values of rows in the file are kept, up to 2 MB. By default columns
+        of an AnnData's ``obs``, bounded like those of contexts and to 1 MB; ``[]`` shows none.
+    row_names : sequence of str, optional
+        A name for each row; by default the index of DataFrames, or ``obs_names``.
     corrected : bool
         Whether the page shows loadings without the noise of their context, by which contexts can be compared; False
         shows ``loadings_``. The page says which.
@@ -205,12 +234,7 @@ def write_report(
     """
     file = Path(path)
     # Before ``render``, which may take long.
-    if file.is_dir():
-        raise IsADirectoryError(f"path={str(file)!r} is a folder; add the name of a file, such as report.html.")
-    if file.exists() and not overwrite:
-        raise FileExistsError(f"path={str(file)!r} exists; pass overwrite=True to replace it, or another path.")
-    if not file.parent.is_dir():
-        raise FileNotFoundError(f"path={str(file)!r}: the folder {str(file.parent)!r} does not exist; create it first.")
+    check_target(file, overwrite)
     text = render(
         model,
         X=X,
@@ -224,6 +248,9 @@ def write_report(
         run=run,
         max_rows=max_rows,
         n_features=n_features,
+        context_metadata=context_metadata,
+        row_metadata=row_metadata,
+        row_names=row_names,
         corrected=corrected,
         random_state=random_state,
         key=key,
@@ -231,6 +258,16 @@ def write_report(
     # A failure while writing leaves an earlier report as it was.
     replace_file(file, lambda stream: stream.write(text.encode("utf-8")))
     return file
+
+
+def check_target(file: Path, overwrite: bool, name: str = "report.html") -> None:
+    """Raise if a page cannot be written to ``file``; ``name`` is what such a file may be called."""
+    if file.is_dir():
+        raise IsADirectoryError(f"path={str(file)!r} is a folder; add the name of a file, such as {name}.")
+    if file.exists() and not overwrite:
+        raise FileExistsError(f"path={str(file)!r} exists; pass overwrite=True to replace it, or another path.")
+    if not file.parent.is_dir():
+        raise FileNotFoundError(f"path={str(file)!r}: the folder {str(file.parent)!r} does not exist; create it first.")
 
 
 def _stored_errors(adata: Any, key: str, corrected: bool) -> Bootstrap | None:

@@ -1,7 +1,8 @@
 """What the report shows of rows: a sample of every context, its scores, and the context's own principal components.
 
-``render`` calls ``sample_contexts`` once, after the steps of a pipeline; ``_content`` packs the samples into the page.
-Rows may come in any form that ``MCPCA.transform`` takes. Whatever their number, only a sample of each context is held.
+``render`` calls ``read_rows`` and ``sample_contexts`` once, after the steps of a pipeline; ``_content`` packs the
+samples into the page. Rows may come in any form that ``MCPCA.transform`` takes. Whatever their number, only a sample of
+each context is held.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
+from .._data.annotations import places_of_contexts
 from .._data.contexts import Contexts, named_blocks
 from .._data.detect import has_dask_rows, is_dask
 from .._data.labels import take_labels
@@ -59,6 +61,8 @@ class ContextSample:
         Cosines between MCPCs and these principal components.
     shares : ndarray (3,)
         Shares of the context's variance along these principal components, in the rows used.
+    numbers : ndarray (m,)
+        Which rows of X are shown, counted from 0 over all of them, or over its blocks one after the other.
     """
 
     n: int
@@ -68,10 +72,13 @@ class ContextSample:
     coordinates: Array
     axes: Array
     shares: Array
+    numbers: Array
 
 
-def sample_contexts(model: Any, X: Any, y: Any, max_rows: int, rng: np.random.Generator) -> list[ContextSample | None]:
-    """Return a sample of each fitted context, None for those without rows in X.
+def sample_contexts(
+    model: Any, contexts: Contexts, max_rows: int, rng: np.random.Generator
+) -> list[ContextSample | None]:
+    """Return a sample of each fitted context, None for those without rows; ``contexts`` are those of ``read_rows``.
 
     Notes
     -----
@@ -79,8 +86,7 @@ def sample_contexts(model: Any, X: Any, y: Any, max_rows: int, rng: np.random.Ge
     on Dask) are read in one pass that takes as many rows as are shown, or 100 of a context where that is more. Sparse
     rows stay sparse.
     """
-    contexts = _read(model, X, y)
-    fitted_index = _fitted_index(model, contexts)
+    fitted_index = fitted_places(model, contexts)
     # The same number from each, so that small contexts are not drowned by large ones.
     per_context = min(MOST_SHOWN, max_rows // len(model.contexts_))
     # P (r, p), A (p, r), means (k, p)
@@ -96,7 +102,7 @@ def sample_contexts(model: Any, X: Any, y: Any, max_rows: int, rng: np.random.Ge
         _check_finite(rows, f"X, context {names[draw.context]!r},", contexts.feature_names)
         # A model fitted on covariances knows no means: rows are then centred by their own.
         mean = np.asarray(rows.mean(axis=0)).ravel() if means is None else means[fitted_index[draw.context]]
-        return _summarised(rows, draw.shown, int(contexts.n_samples[draw.context]), mean.astype(np.float64), P, A)
+        return _summarised(rows, draw, int(contexts.n_samples[draw.context]), mean.astype(np.float64), P, A)
 
     samples: list[ContextSample | None] = [None] * len(model.contexts_)
     # Randomness first, work in threads after: the page does not depend on which thread ends first.
@@ -106,7 +112,7 @@ def sample_contexts(model: Any, X: Any, y: Any, max_rows: int, rng: np.random.Ge
     return samples
 
 
-def _read(model: Any, X: Any, y: Any) -> Contexts:
+def read_rows(model: Any, X: Any, y: Any) -> Contexts:
     """Return the rows by context, with the features of the fit; rows on Dask as chunks, those on a device on the host.
 
     Dask comes first: ``read_new_contexts`` would keep such rows on the workers, where none can be drawn by number.
@@ -142,7 +148,7 @@ def _chunks_of_dask(model: Any, X: Any, y: Any) -> tuple[Any, Any]:
     return chunks, np.asarray(y.compute()) if is_dask(y) else y
 
 
-def _fitted_index(model: Any, contexts: Contexts) -> list[int]:
+def fitted_places(model: Any, contexts: Contexts) -> list[int]:
     """Return the index of each context of the data among the fitted ones."""
     if contexts.by_name:
         # By the labels themselves and not by text, as in ``fit``.
@@ -163,11 +169,15 @@ def _fitted_index(model: Any, contexts: Contexts) -> list[int]:
 
 
 class _Draw(NamedTuple):
-    """Rows drawn from a context: ``rows()`` reads all that are used, ``shown`` are the numbers of those in the page."""
+    """Rows drawn from a context: ``rows()`` reads all that are used, ``shown`` are the places of those in the page.
+
+    ``numbers`` are the places of these among all rows of X.
+    """
 
     context: int
     rows: Callable[[], Any]
     shown: Array
+    numbers: Array
 
 
 def _draws(contexts: Contexts, per_context: int, rng: np.random.Generator) -> list[_Draw]:
@@ -183,13 +193,14 @@ def _draws(contexts: Contexts, per_context: int, rng: np.random.Generator) -> li
         # Sorted, so that files are read from front to back.
         chosen_rows.append(np.sort(rng.choice(n, m, replace=False)))
     drawn = contexts.take(chosen_rows)
+    _, places = places_of_contexts(contexts)
     gathered = _gathered(drawn)
     draws = []
     for i, chosen in enumerate(chosen_rows):
         shown = np.sort(rng.choice(len(chosen), min(len(chosen), per_context), replace=False))
         if len(chosen):
             read = gathered.__getitem__ if i in gathered else drawn.block
-            draws.append(_Draw(i, partial(read, i), shown))
+            draws.append(_Draw(i, partial(read, i), shown, places[i][chosen[shown]]))
     return draws
 
 
@@ -217,8 +228,8 @@ def _check_finite(rows: Any, where: str, features: Array | None) -> None:
         check_finite(rows, where, features)
 
 
-def _summarised(rows: Any, shown: Array, n: int, mean: Array, P: Array, A: Array) -> ContextSample:
-    """Return the sample of a context from its rows (m, p), of which those at ``shown`` are in the page."""
+def _summarised(rows: Any, draw: _Draw, n: int, mean: Array, P: Array, A: Array) -> ContextSample:
+    """Return the sample of a context from the rows (m, p) that were drawn."""
     # Products are centred instead of rows, which stay sparse: (X - 1 mean^T) P^T = X P^T - 1 (P mean)^T.
     # scores (m, r), V (p, 3)
     scores = offset_scores(rows, P.T, mean @ P.T)
@@ -227,10 +238,11 @@ def _summarised(rows: Any, shown: Array, n: int, mean: Array, P: Array, A: Array
         n,
         rows.shape[0],
         np.quantile(scores, QUANTILES, axis=0),
-        scores[shown],
-        offset_scores(rows[shown], V, mean @ V),
+        scores[draw.shown],
+        offset_scores(rows[draw.shown], V, mean @ V),
         A.T @ V,
         shares,
+        draw.numbers,
     )
 
 

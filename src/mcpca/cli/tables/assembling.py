@@ -6,7 +6,7 @@ pass, which is what ``_data.sources.as_source`` expects of rows that do not fit.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,17 +15,20 @@ import numpy as np
 import scipy.sparse
 
 from ..._data.sources import as_source
-from ..._data.validation import check_finite
+from ..._data.validation import has_finite_sum
 from ..._utils.printing import counted
 from ..._utils.types import Array
 from ..._utils.wording import listed
 from ._errors import UnusableFileError, quoted_names, short
+from .constant_columns import constant_columns, values_of
 from .data import FilePart, Reading, TableData
 from .kinds import FileKind
 from .labels import Labels, stacked
 from .row_annotations import annotations_of
 
+ONE_CONTEXT = "there is only one context"
 _SCAN_BYTES = 2**26  # of rows read from disk at a time
+_MOST_VALUES = 500  # texts of a column of --row-metadata: a report names each of them
 _CHECKED_NUMBERS = 2**22  # looked at at a time, so that the check for gaps needs little memory beside the rows
 
 
@@ -55,9 +58,18 @@ def assembled(
     notes += dict.fromkeys(text for part in parts for text in part.notes)
     # All that can change the result, for the checksums of the run: labels and lists of columns as well.
     files_read = [*files, *([] if reading.labels is None else [reading.labels])]
+    files_read += [] if reading.context_table is None else [reading.context_table]
     files_read += [Path(entry[1:]) for entry in (*reading.features, *reading.drop) if entry.startswith("@")]
+    if in_memory:
+        X, n_missing = _stack(parts, is_kept, feature_names, reading.gaps)
+    else:
+        X, n_missing = _stream(parts, is_kept), sum(part.n_missing for part in parts)
+    says = list(dict.fromkeys(text for part in parts for text in part.says))
+    if n_missing:
+        share = n_missing / (len(is_kept) * n_features)
+        says.append(f"{counted(n_missing, 'missing value')} among the features ({100 * share:.2g}% of all).")
     return TableData(
-        X=_stack(parts, is_kept, feature_names) if in_memory else _stream(parts, is_kept),
+        X=X,
         labels=labels,
         feature_names=feature_names,
         row_names=row_names,
@@ -68,8 +80,38 @@ def assembled(
         notes=notes,
         dropped=dropped,
         oddities=oddities,
+        says=says,
         annotations=_annotations(parts, is_kept, reading),
+        row_metadata=_row_metadata(parts, is_kept, reading),
+        found_of_contexts=dict if labels is None else _finder(parts, is_kept, labels, reading),
     )
+
+
+def _row_metadata(parts: list[FilePart], is_kept: Array, reading: Reading) -> dict[str, list[Any]]:
+    """Return the columns of the kept rows that the report shows."""
+    columns = {}
+    for name in reading.row_metadata:
+        labels = stacked([part.annotations[name] for part in parts])
+        values = values_of(Labels(labels.codes[is_kept], labels.categories), reading.decimal)
+        texts = {value for value in values if isinstance(value, str)}
+        if len(texts) > _MOST_VALUES:
+            raise UnusableFileError(
+                parts[0].where,
+                f"its column {short(name)!r} has {len(texts):,} different texts, and --row-metadata is for numbers and "
+                f"up to {_MOST_VALUES} texts; name rows by it with --index, or drop the option.",
+            )
+        columns[name] = values
+    return columns
+
+
+def _finder(
+    parts: list[FilePart], is_kept: Array, labels: Labels, reading: Reading
+) -> Callable[[], dict[str, dict[str, Any]]]:
+    """Return a function that finds columns which are constant within contexts."""
+    codes = np.full(len(is_kept), -1, dtype=np.int32)
+    codes[is_kept] = labels.codes
+    columns = [part.others_of_rows for part in parts]
+    return lambda: constant_columns(columns, codes, labels.categories, reading.decimal)
 
 
 def _annotations(parts: list[FilePart], is_kept: Array, reading: Reading) -> dict[str, Any]:
@@ -105,7 +147,7 @@ def _oddities(parts: Sequence[FilePart], labels: Labels | None) -> list[str]:
     ]
     oddities += dict.fromkeys(text for part in parts for text in part.oddities)
     if labels is not None and len(labels.categories) == 1:
-        oddities.append(f"there is only one context, {short(labels.categories[0])!r}, for which MCPCA is PCA.")
+        oddities.append(f"{ONE_CONTEXT}, {short(labels.categories[0])!r}, for which MCPCA is PCA.")
     return oddities
 
 
@@ -155,47 +197,71 @@ def _leave_out(labels: Labels, reading: Reading, where: str, notes: list[str]) -
 # In memory ---------------------------------------------------------------------------------------------------------
 
 
-def _stack(parts: list[FilePart], is_kept: Array, names: list[str] | None) -> Any:
-    """Return all kept rows as one array or CSR matrix; a copy only if there is something to put together."""
+def _stack(parts: list[FilePart], is_kept: Array, names: list[str] | None, gaps: bool) -> tuple[Any, int]:
+    """Return all kept rows as one array or CSR matrix, and how many values are missing, if any may be.
+
+    A copy only if there is something to put together.
+    """
     blocks: list[Any] = []
+    n_missing = 0
     first = 0
     for part in parts:
         for block in part.blocks or []:
             kept_here = is_kept[first : first + block.shape[0]]
             first += block.shape[0]
             # Here, where the file is still known: the estimator could only say that X has gaps.
-            _check_block(block, part.where, names)
+            n_missing += _check_block(block, part.where, names, gaps)
             blocks.append(block if kept_here.all() else block[np.flatnonzero(kept_here)])
         part.blocks = None  # so that a block is freed as soon as it has been copied below
     if len(blocks) == 1:
-        return blocks[0]
+        return blocks[0], n_missing
     if any(scipy.sparse.issparse(block) for block in blocks):
-        return scipy.sparse.csr_array(scipy.sparse.vstack(blocks, format="csr"))
-    return np.concatenate(blocks)
+        return scipy.sparse.csr_array(scipy.sparse.vstack(blocks, format="csr")), n_missing
+    return np.concatenate(blocks), n_missing
 
 
-def _check_block(block: Any, where: str, names: list[str] | None) -> None:
-    """Raise if rows in memory have missing or infinite values; the error names their columns."""
+def _check_block(block: Any, where: str, names: list[str] | None, gaps: bool) -> int:
+    """Return how many values of rows in memory are missing; raise unless ``gaps`` may be, and if one is infinite.
+
+    The error names columns.
+    """
     # Integers and booleans have neither NaN nor infinities.
     if block.dtype.kind not in "f":
-        return
+        return 0
+    n_missing = 0
     if scipy.sparse.issparse(block):
         if not np.isfinite(block.data).all():
             # Entries that are not stored are 0, so that only stored ones need a look.
             columns = np.unique(block.indices[~np.isfinite(block.data)])
             named = [str(c + 1) if names is None else names[c] for c in columns.tolist()]
             raise UnusableFileError(
-                where, f"has missing or infinite values in the features {quoted_names(named)}; drop them."
+                where,
+                f"has missing or infinite values in the features {quoted_names(named)}; fill them in, or leave the "
+                "features out with --drop.",
             )
-        return
+        return 0
     # Row ranges of about 4 million numbers, also of a memory map, which is then read once in order.
     step = max(1, _CHECKED_NUMBERS // max(block.shape[1], 1))
-    features = None if names is None else np.array([short(name) for name in names], dtype=object)
     for i in range(0, len(block), step):
-        try:
-            check_finite(np.asarray(block[i : i + step]), f"rows {i + 1} to {min(i + step, len(block))}", features)
-        except ValueError as error:
-            raise UnusableFileError(where, str(error)) from error
+        rows = np.asarray(block[i : i + step])
+        if has_finite_sum(rows):
+            continue
+        finite = np.isfinite(rows)
+        if gaps:
+            is_missing = np.isnan(rows)
+            n_missing += int(is_missing.sum())
+            finite |= is_missing
+        if finite.all():
+            continue
+        row, column = np.argwhere(~finite)[0].tolist()
+        feature = f"column {column + 1}" if names is None else repr(short(names[column]))
+        n = int((~finite).sum())
+        raise UnusableFileError(
+            where,
+            f"has {counted(n, 'missing or infinite value')} in rows {i + 1:,} to {i + len(rows):,}, the first in row "
+            f"{i + row + 1:,}, {feature}; fill them in, or leave out their rows or columns.",
+        )
+    return n_missing
 
 
 # On disk -----------------------------------------------------------------------------------------------------------

@@ -8,9 +8,10 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from ..._utils.printing import counted
-from ._errors import UnusableFileError, did_you_mean, quoted_names
+from ..._utils.wording import listed
+from ._errors import UnusableFileError, UselessOptionError, did_you_mean, quoted_names, short
 from .cells import plain
-from .data import Reading, column_positions
+from .data import ANNOTATION_OPTIONS, Reading, column_positions
 
 MAX_COLUMNS = 100_000  # of a table: each column costs Arrow time and memory, whatever its length
 
@@ -48,7 +49,7 @@ def choose_columns(
     # For its error, which names what is missing; the positions are not needed here.
     column_positions(names, contexts, where, "column (--context)")
     annotations = reading.annotation_columns
-    column_positions(names, annotations, where, "column (--groups, --batch or --covariates)")
+    column_positions(names, annotations, where, f"column ({ANNOTATION_OPTIONS})")
     if reading.index is not None:
         column_positions(names, [reading.index], where, "column (--index)")
         index = reading.index
@@ -92,7 +93,7 @@ def _check_overlap(option: str, patterns: Sequence[str], taken: set[str], names:
     for pattern in patterns:
         # A wide pattern may well match a context among others; only one that matches nothing else is a mistake.
         if not set(matching_columns([pattern], names, option, where)) - taken:
-            raise UnusableFileError(
+            raise UselessOptionError(
                 where, f"{option} {pattern!r} matches only what --context or --index names; drop one of the two."
             )
 
@@ -123,17 +124,17 @@ def check_table_columns(names: Sequence[str], where: str) -> None:
     """Raise if there are too many columns, or two of one name."""
     if len(names) > MAX_COLUMNS:
         raise too_many_columns(len(names), where)
-    seen: set[str] = set()
-    # A dict in the place of a set keeps the order of the file for the message.
-    repeated: dict[str, None] = {}
-    for name in names:
-        if name in seen:
-            repeated[name] = None
-        seen.add(name)
-    if repeated:
+    if len(set(names)) < len(names):
+        positions: dict[str, list[int]] = {}
+        for i, name in enumerate(names):
+            positions.setdefault(name, []).append(i + 1)
+        repeated = {name: places for name, places in positions.items() if len(places) > 1}
+        shown = [
+            f"{short(name)!r} (columns {listed(places[:-1])} and {places[-1]})" for name, places in repeated.items()
+        ]
         raise UnusableFileError(
             where,
-            f"has {counted(len(repeated), 'column name')} more than once: {quoted_names(repeated)}; rename them "
+            f"has {counted(len(repeated), 'column name')} more than once: {listed(shown)}; rename them "
             "(or pass --no-header if the first line is data).",
         )
 
@@ -165,7 +166,8 @@ def _names_in(path: str, option: str) -> list[str]:
         # Editors on Windows put a byte-order mark in front, which would become part of the first name.
         lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise UnusableFileError(path, f"cannot be read as the list of names for {option} ({error}).") from error
+        told = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise UnusableFileError(path, f"cannot be read as the list of names for {option} ({told}).") from error
     # A list may be cut from one of our tables, where risky names have an apostrophe in front.
     names = [plain(line.strip()) for line in lines if line.strip()]
     if not names:

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +21,8 @@ from ._errors import UnusableFileError, did_you_mean, quoted_names
 from .labels import Labels
 from .row_annotations import covariate_columns
 
+ANNOTATION_OPTIONS = "--groups, --batch, --covariates or --row-metadata"  # that name columns beside contexts
+
 
 @dataclass(frozen=True)
 class Reading:
@@ -31,20 +33,27 @@ class Reading:
     context : tuple of str
         Columns (of a table, of ``obs``, or 1-D arrays of an .npz) with the context of each row; several are crossed.
     labels : Path or None
-        A file with the context of each row: one per line, an .npy, or a table with the columns ``context``.
+        A file with the context of each row: one per line, an .npy, or a table with the columns ``context``, whose
+        lines are matched to rows by name where both have names.
     features, drop : tuple of str
         Patterns such as ``"emb_*"`` of columns to take and to leave out; ``"@FILE"`` stands for the names in a file.
     index : str or None
         The column with names of rows.
     header, delimiter, decimal, encoding
         Of text; None is guessed.
+    comment : str or None
+        How lines of text begin that are skipped.
+    sheet : str or None
+        The sheet of a workbook; None is the only one with something in it.
+    transpose : bool
+        Whether lines of the file are features, and its columns are rows: genes x samples.
     layer, obsm : str or None
         The matrix of an AnnData to read in place of ``X``.
     mask_var : str or None
         The column of ``var`` that says which features of an AnnData to take; None is "highly_variable" if there is
         such a column and features are not named, "all" takes all.
     na_values : tuple of str
-        Labels that count as missing, besides blank ones; in text also among numbers.
+        Labels that count as missing, besides blank ones; in text and workbooks also among numbers.
     min_samples : int
         Contexts with fewer rows are left out.
     drop_unlabelled : bool
@@ -57,8 +66,14 @@ class Reading:
         Columns that say which rows were sampled together, and the strata of rows; several are crossed.
     covariates : str or None
         Columns of covariates, separated by commas, or a formula over them.
+    row_metadata : tuple of str
+        Columns that the report shows of rows.
+    context_table : Path or None
+        A table with a line for each context, for the report.
     raw : bool
         Whether rows are to be prepared: raw counts, of all features.
+    gaps : bool
+        Whether values may be missing, which is otherwise an error; they are NaN.
     """
 
     context: tuple[str, ...] = ()
@@ -70,6 +85,9 @@ class Reading:
     delimiter: str | None = None
     decimal: str = "."
     encoding: str | None = None
+    comment: str | None = None
+    sheet: str | None = None
+    transpose: bool = False
     layer: str | None = None
     obsm: str | None = None
     mask_var: str | None = None
@@ -81,12 +99,15 @@ class Reading:
     groups: tuple[str, ...] = ()
     batch: tuple[str, ...] = ()
     covariates: str | None = None
+    row_metadata: tuple[str, ...] = ()
+    context_table: Path | None = None
     raw: bool = False
+    gaps: bool = False
 
     @property
     def annotation_columns(self) -> list[str]:
         """Columns that say something else of rows than their context, each once; these are not features."""
-        return list(dict.fromkeys([*self.groups, *self.batch, *covariate_columns(self.covariates)]))
+        return list(dict.fromkeys([*self.groups, *self.batch, *covariate_columns(self.covariates), *self.row_metadata]))
 
 
 @dataclass
@@ -110,10 +131,16 @@ class FilePart:
     row_names : list of str or None
     others : list of str
         Columns that could be features and were not asked for.
+    others_of_rows : RowColumns or None
+        Columns that are neither features nor contexts, for ``context_columns``.
     row_numbers : list of str
         Features that rise by whole numbers from each row to the next.
-    notes, oddities : list of str
+    notes, oddities, says : list of str
         As in ``TableData``.
+    date_cells : dict of str to str
+        Names of features that are dates in a workbook, with their cells.
+    n_missing : int
+        Values that are missing, of a table.
     """
 
     where: str
@@ -128,6 +155,10 @@ class FilePart:
     notes: list[str] = field(default_factory=list)
     oddities: list[str] = field(default_factory=list)
     annotations: dict[str, Labels] = field(default_factory=dict)
+    others_of_rows: Any = None
+    says: list[str] = field(default_factory=list)
+    date_cells: dict[str, str] = field(default_factory=dict)
+    n_missing: int = 0
 
 
 @dataclass
@@ -153,8 +184,16 @@ class TableData:
         Contexts that were left out because they are small, with their number of rows.
     oddities : list of str
         What looks like a mistake, in words.
+    says : list of str
+        How the files were understood, where that is not plain from the options.
     annotations : dict of str to array
         ``groups``, ``batch`` and ``covariates`` of the rows, as the estimator takes them; those that were asked for.
+    row_metadata : dict of str to list
+        The columns of ``Reading.row_metadata``: numbers or text, None where missing.
+    context_metadata : dict of str to dict
+        Columns of ``Reading.context_table``: values by the name of the context.
+    found_of_contexts : function without arguments
+        Returns the same of columns of the rows that are constant within contexts; reads the files once more.
     """
 
     X: Any
@@ -168,7 +207,11 @@ class TableData:
     notes: list[str] = field(default_factory=list)
     dropped: dict[str, int] = field(default_factory=dict)
     oddities: list[str] = field(default_factory=list)
+    says: list[str] = field(default_factory=list)
     annotations: dict[str, Any] = field(default_factory=dict)
+    row_metadata: dict[str, list[Any]] = field(default_factory=dict)
+    context_metadata: dict[str, dict[str, Any]] = field(default_factory=dict)
+    found_of_contexts: Callable[[], dict[str, dict[str, Any]]] = dict
 
     @property
     def nuisance(self) -> dict[str, Any]:

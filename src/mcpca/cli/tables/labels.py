@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -10,10 +9,10 @@ import numpy as np
 
 from ..._data import labels
 from ..._data.labels import is_missing_text
+from ..._utils.natural_order import natural
 from ..._utils.types import Array
 
 MISSING = frozenset({"", *labels.MISSING_TEXTS})  # texts that stand for a missing number
-_DIGITS = re.compile(r"(\d+)")
 
 
 class Labels(NamedTuple):
@@ -93,12 +92,6 @@ def stacked(parts: Sequence[Labels]) -> Labels:
     joined = np.concatenate(codes)
     # The categories of a single file keep their order, which may be that of an AnnData.
     return Labels(joined, list(known)) if len(parts) == 1 else _ordered(joined, list(known))
-
-
-def natural(text: str) -> list[Any]:
-    """Return a sort key by which "b2" comes before "b10"."""
-    # Triples, since a number and a text cannot be compared: numbers come before text, and text is compared as such.
-    return [(0, int(t), "") if t.isdecimal() else (1, 0, t) for t in _DIGITS.split(text) if t]
 
 
 def _ordered(codes: Array, names: list[str]) -> Labels:

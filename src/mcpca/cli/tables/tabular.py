@@ -17,11 +17,14 @@ from ..._utils.types import Array
 from ..._utils.wording import listed
 from ._errors import UnusableFileError, short
 from .columns import Roles, choose_columns, text_columns_error
+from .constant_columns import ColumnsOfTable
 from .data import Budget, FilePart, Reading
 from .delimited import DelimitedTable
 from .kinds import FileKind
 from .labels import LabelBuilder
 from .parquet import ParquetTable
+from .strays import find_strays, strays_error
+from .workbook import WorkbookTable
 
 # Bytes of a row's name and context, about, which are held in memory even if the row itself is streamed; and what they
 # may take whatever --max-memory says: too little for any computer to notice.
@@ -46,6 +49,8 @@ class Table(Protocol):
         The column with names of rows, if the file says so itself.
     read : float
         Share of the file that the current pass has read so far.
+    left_out : sequence of str
+        Empty columns and rows at the edges that are not read, in words, once there was a pass.
     """
 
     where: str
@@ -59,13 +64,22 @@ class Table(Protocol):
     def format(self) -> str:
         """The format in words."""
 
+    @property
+    def left_out(self) -> Sequence[str]:
+        """What is not read, in words."""
+
+    def place(self, row: int, column: str) -> str:
+        """Return where a value is in the file, in words."""
+
     def batches(self, numbers: Sequence[str], texts: Sequence[str]) -> Iterator[Any]:
         """Yield Arrow record batches of these columns, from the start at each call; missing values are null."""
 
 
 def open_table(path: Path, kind: FileKind, reading: Reading) -> Table:
-    """Open a table of text or Parquet."""
-    return DelimitedTable(path, kind.compression, reading) if kind.format == "text" else ParquetTable(path)
+    """Open a table of text, Parquet or a workbook."""
+    if kind.format == "text":
+        return DelimitedTable(path, kind.compression, reading)
+    return WorkbookTable(path, reading) if kind.format == "Excel" else ParquetTable(path)
 
 
 class TableBlocks:
@@ -88,7 +102,9 @@ def roles_of(table: Table, reading: Reading, wanted: Sequence[str] | None) -> Ro
     roles = choose_columns(table.columns, reading, wanted, table.where, table.index)
     text = [name for name in roles.features if name in table.text]
     if text:
-        raise text_columns_error(text, table.where)
+        # A pass over these columns, on the way to an error only.
+        strays = find_strays(table, text, reading.decimal, reading.na_values)
+        raise strays_error(table, strays) if strays else text_columns_error(text, table.where)
     return replace(roles, others=[name for name in roles.others if name not in table.text])  # could be features
 
 
@@ -111,7 +127,7 @@ def read_table(
     blocks: list[Array] | None = []
     taken_bytes = 0
     n = 0
-    gaps = _Gaps(roles.features)
+    gaps = Gaps(roles.features, reading.gaps)
     rising = RisingColumns(p)
     for batch in table.batches(roles.features, texts):
         if not batch.num_rows:
@@ -141,7 +157,7 @@ def read_table(
             blocks = None
     if n == 0:
         raise UnusableFileError(table.where, "has a header but no rows.")
-    gaps.check(table.where, n)
+    gaps.check(table.where, n, place=table.place)
     columns = {name: builder.finish() for name, builder in zip(labelled, builders, strict=True)}
     labels = [columns[name] for name in roles.contexts]
     annotations = {name: columns[name] for name in roles.annotations}
@@ -157,7 +173,11 @@ def read_table(
         row_names,
         roles.others,
         row_numbers,
+        list(table.left_out),
         annotations=annotations,
+        n_missing=gaps.n_missing,
+        date_cells={name: cell for cell, name in getattr(table, "dates", {}).get("header", [])},
+        others_of_rows=ColumnsOfTable(table, [*roles.features, *roles.contexts, roles.index or ""], reading.na_values),
     )
 
 
@@ -191,14 +211,19 @@ class RisingColumns:
         return self._candidates.tolist() if self._n >= _LEAST_ROWS else []
 
 
-class _Gaps:
-    """Counts missing and infinite values by column, and remembers the first row with one."""
+class Gaps:
+    """Counts missing and infinite values by column, and remembers the first row with one.
 
-    def __init__(self, names: Sequence[str]) -> None:
+    With ``allowed``, only infinite ones; ``n_missing`` is the number of the others.
+    """
+
+    def __init__(self, names: Sequence[str], allowed: bool = False) -> None:
         self._names = names
+        self._allowed = allowed
+        self.n_missing = 0
         self._counts = np.zeros(len(names), dtype=np.intp)  # of each column
         self._n_rows = 0  # with a gap
-        self._first_row = -1
+        self._first_row = self._first_column = -1
 
     def look(self, X: Array, first: int) -> None:
         """Look at the next rows; ``first`` is the number of the first of them."""
@@ -207,24 +232,42 @@ class _Gaps:
             if np.isfinite(X.sum(dtype=np.float64)):
                 return
         is_gap = ~np.isfinite(X)
+        if self._allowed:
+            self.n_missing += int(np.isnan(X).sum())
+            is_gap = np.isinf(X)
         rows = np.flatnonzero(is_gap.any(axis=1))
         if len(rows):
             # Counted from 0 over the whole table.
-            self._first_row = first + int(rows[0]) if self._first_row < 0 else self._first_row
+            if self._first_row < 0:
+                self._first_row = first + int(rows[0])
+                self._first_column = int(np.flatnonzero(is_gap[rows[0]])[0])
             self._n_rows += len(rows)
             self._counts += is_gap.sum(axis=0)
 
-    def check(self, where: str, n: int) -> None:
-        """Raise if any of n rows has a gap."""
+    def check(
+        self,
+        where: str,
+        n: int,
+        row_names: Sequence[str] | None = None,
+        place: Callable[[int, str], str] | None = None,
+    ) -> None:
+        """Raise if any of n rows has a gap; the first is told by its name, or by its ``place`` in the file."""
         if not self._n_rows:
             return
         columns = np.flatnonzero(self._counts)
         counts = [f"{short(self._names[c])!r} ({self._counts[c]:,})" for c in columns.tolist()]
+        first = f"row {self._first_row + 1:,}" if row_names is None else repr(short(row_names[self._first_row]))
+        if place is not None:
+            at = place(self._first_row, self._names[self._first_column])
+            first = at if at.startswith("row ") else f"{first} ({at})"
+        have = "has" if self._n_rows == 1 else "have"
+        what = "infinite values" if self._allowed else "missing or infinite values"
+        option = "" if self._allowed else "; mcpca fit can also take missing ones (--missing)"
         raise UnusableFileError(
             where,
-            f"{self._n_rows:,} of {counted(n, 'row')} have missing or infinite values, the first in row "
-            f"{self._first_row + 1:,}, in {counted(len(columns), 'column')}: {listed(counts)}; fill them in, drop the "
-            "rows, or leave the columns out with --drop.",
+            f"{self._n_rows:,} of {counted(n, 'row')} {have} {what}, the first in {first}, in "
+            f"{counted(len(columns), 'column')}: {listed(counts)}; fill them in, drop the rows, or leave the columns "
+            f"out with --drop{option}.",
         )
 
 

@@ -53,25 +53,23 @@
     });
   mcpca.rowsHeight = (n) => Math.max(150, 19 * n + 60);
 
-  const config = {
-    displaylogo: false,
-    responsive: true,
-    doubleClick: false,
-    modeBarButtons: [["toImage"]],
-    toImageButtonOptions: { format: "svg", filename: "mcpca" },
-    showTips: false,
-  };
+  const config = { displayModeBar: false, responsive: true, doubleClick: false, showTips: false };
+  // Points that the graphics card draws are drawn as vectors on paper and in files.
+  const vectors = (traces) => traces.map((t) => (t.type === "scattergl" ? { ...t, type: "scatter" } : t));
 
   const paint = (node) => {
     stale.delete(node);
     if (printed.delete(node)) Plotly.purge(node); // it would keep the width of the paper
     if (mcpca.printing) printed.add(node);
-    const { traces, layout, height } = drawn.get(node)();
+    const { traces, layout, height, after } = drawn.get(node)();
     const merged = { ...base(height), ...layout };
-    Plotly.react(node, traces, merged, config);
+    node.style.minHeight = `${height}px`; // when the window changes Plotly forgets the height, and keeps the picture
+    Plotly.react(node, mcpca.printing ? vectors(traces) : traces, merged, config);
+    after?.(node); // where a chart listens to its reader
   };
 
-  // A place for a chart; `label` is what a screen reader says, `make` returns {traces, layout, height}.
+  // A place for a chart; `label` is what a screen reader says, `make` returns {traces, layout, height, file, after}:
+  // `file` are words for a file of its own (what it is, of which MCPC or context), `after` is called when it is painted.
   // It is painted when it comes near the window: a choice changes many charts, of which few are looked at.
   const watcher = new IntersectionObserver(
     (entries) => {
@@ -83,12 +81,21 @@
     },
     { rootMargin: "300px" },
   );
+  // What is returned holds the chart, which has the id, and buttons to save it.
   mcpca.chart = (id) => {
     const node = el("div", { id, class: "chart", role: "figure" });
     watcher.observe(node);
-    return node;
+    const buttons = mcpca.saveButtons(
+      id.replace("chart-", ""),
+      () => mcpca.chartSvg(node),
+      () => drawn.get(node)().file ?? [id.replace("chart-", "")],
+    );
+    const whole = el("div", { class: "figure" }, node, el("div", { class: "save-tools" }, ...buttons));
+    whole.chart = node;
+    return whole;
   };
-  mcpca.draw = (node, label, make) => {
+  mcpca.draw = (place, label, make) => {
+    const node = place.chart ?? place;
     node.setAttribute("aria-label", label);
     drawn.set(node, make);
     stale.add(node);
@@ -99,6 +106,12 @@
   mcpca.paintStale = (all = false) => {
     if (!window.Plotly) return;
     for (const node of [...stale]) if (node.isConnected && (all || near.has(node))) paint(node);
+  };
+  // The chart as it would be painted, of a width of its own, on white paper.
+  mcpca.figure = (node, width) => {
+    const { traces, layout, height } = drawn.get(node)();
+    const merged = { ...base(height), ...layout, width, paper_bgcolor: "#ffffff" };
+    return { traces: vectors(traces), layout: merged, label: node.getAttribute("aria-label") };
   };
   mcpca.painted = (node) => drawn.has(node) && !stale.has(node);
   mcpca.repaint = () => {

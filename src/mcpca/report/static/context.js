@@ -7,6 +7,7 @@
   let chooser, parts;
   const chart = {};
 
+  const printedName = el("span", { class: "print-only" });
   mcpca.context = {};
   mcpca.context.begin = () => {
     chooser = mcpca.chooser(
@@ -17,7 +18,7 @@
     );
     parts = Object.fromEntries(["words", "made", "fit", "alike"].map((name) => [name, el("div")]));
     byId("context").append(
-      el("div", { class: "title" }, el("h2", { id: "context-title" }, "Context"), chooser.node, mcpca.backToMap()),
+      el("div", { class: "title" }, el("h2", { id: "context-title" }, "Context", printedName), chooser.node, mcpca.backToMap()),
       ...Object.values(parts),
     );
     for (const name of ["made", "fit", "compare"]) chart[name] = mcpca.chart(`chart-${name}`);
@@ -31,6 +32,7 @@
   mcpca.context.show = () => {
     const i = mcpca.chosen.context;
     chooser.update();
+    printedName.replaceChildren(" ", mcpca.nameNode(data.contexts[i], 60));
     const lines = [];
     if (facts.rows) lines.push(`${count(facts.rows[i])} rows.`);
     if (facts.explained[i] !== null) {
@@ -43,8 +45,13 @@
     if (mcpca.r > 1)
       lines.push(`Correlation left between scores: ${number(facts.correlation[i], 2)} (root mean square; 0 is exact).`);
     if (facts.noise) lines.push(`Noise variance beside the MCPCs: ${number(facts.noise[i], 3)}.`);
+    const known = mcpca.metadata.words(i).map((text, at) => [at ? "; " : "Known of it: ", el("bdi", {}, text)]);
     parts.words.replaceChildren(
-      ...[mcpca.wholeName(data.contexts[i], 60), el("p", { id: "context-words" }, lines.join(" "))].filter(Boolean),
+      ...[
+        mcpca.wholeName(data.contexts[i], 60),
+        el("p", { id: "context-words" }, lines.join(" ")),
+        known.length ? el("p", { id: "context-known" }, ...known, ".") : null,
+      ].filter(Boolean),
     );
     made(i);
     fit(i);
@@ -68,7 +75,7 @@
           x: values,
           y: mcpca.range(top.length),
           marker: { color: top.map((j) => mcpca.colour(j === mcpca.chosen.mcpc ? "accent" : "data")) },
-          text: top.map((j) => `${mcpca.forPlot(data.mcpcs[j])}: ${number(data.loadings[i][j])}`),
+          text: top.map((j) => `${mcpca.mcpcPlot(j)}: ${number(data.loadings[i][j])}`),
           textposition: "none",
           hovertemplate: "%{text}<extra></extra>",
         };
@@ -80,10 +87,11 @@
           );
         return {
           height: mcpca.rowsHeight(top.length),
+          file: ["loadings of a context", data.contexts[i]],
           traces: [trace],
           layout: {
             xaxis: mcpca.axis(`${data.loading.name} (variance)`, { rangemode: "tozero" }),
-            yaxis: mcpca.nameAxis(top.map((j) => mcpca.forPlot(data.mcpcs[j]))),
+            yaxis: mcpca.nameAxis(top.map((j) => mcpca.mcpcPlot(j))),
           },
         };
       },
@@ -134,6 +142,7 @@
       `Share of squared covariance explained in every context, with ${mcpca.contextName(i)} marked.`,
       () => ({
         height: 190,
+        file: ["fit of contexts", data.contexts[i]],
         traces: [
           {
             type: "scatter",
@@ -207,7 +216,7 @@
           marker: { size: 10, color: mcpca.colour(colour), symbol, line: { width: 2, color: mcpca.colour(colour) } },
           text: top.map(
             (j) =>
-              `${mcpca.forPlot(data.contexts[i])}, ${mcpca.forPlot(data.mcpcs[j])}: ${number(data.loadings[i][j])}`,
+              `${mcpca.forPlot(data.contexts[i])}, ${mcpca.mcpcPlot(j)}: ${number(data.loadings[i][j])}`,
           ),
           hovertemplate: "%{text}<extra></extra>",
         });
@@ -223,12 +232,13 @@
         line.y = top.flatMap((_, at) => [at, at, null]);
         return {
           height: mcpca.rowsHeight(top.length) + 30,
+          file: ["comparison", data.contexts[a], data.contexts[b]],
           traces: [line, dots(a, "data", "circle"), dots(b, "accent", "diamond-open")],
           layout: {
             showlegend: true,
             legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom" },
             xaxis: mcpca.axis(`${data.loading.name} (variance)`, { rangemode: "tozero" }),
-            yaxis: mcpca.nameAxis(top.map((j) => mcpca.forPlot(data.mcpcs[j]))),
+            yaxis: mcpca.nameAxis(top.map((j) => mcpca.mcpcPlot(j))),
             margin: { l: 10, r: 12, t: 34, b: 40 },
             hovermode: "closest",
           },

@@ -30,6 +30,7 @@ const mcpca = {};
   const ENTITIES = { "&": "&amp;", "<": "&lt;", ">": "&gt;" };
   mcpca.forPlot = (text, length = 28) =>
     "\u2068" + mcpca.short(text, length).replace(/[&<>]/g, (c) => ENTITIES[c]) + "\u2069";
+  mcpca.mcpcPlot = (j) => mcpca.forPlot(data.mcpcs[j], 40); // with the name that the reader gave it
 
   mcpca.number = (value, digits = 4) => {
     if (value === null || value === undefined) return "not known";

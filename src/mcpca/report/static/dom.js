@@ -81,14 +81,4 @@
     }
     mcpca.announce("Copied.");
   };
-
-  mcpca.save = (file, text) => {
-    const url = URL.createObjectURL(new Blob(["\ufeff", text], { type: "text/csv;charset=utf-8" }));
-    const link = el("a", { href: url, download: file });
-    document.body.append(link);
-    link.click();
-    link.remove();
-    setTimeout(() => URL.revokeObjectURL(url), 1000);
-    mcpca.announce(`Saved ${file}.`);
-  };
 }

@@ -17,44 +17,46 @@
 
   // The address keeps what is chosen, by number, counted from 1.
   const KEYS = { mcpc: mcpca.r, context: mcpca.k, other: mcpca.k };
-  const read = () => {
-    const given = new URLSearchParams(location.hash.slice(1));
-    for (const [key, n] of Object.entries(KEYS)) {
-      const value = Number(given.get(key));
-      if (Number.isInteger(value) && value >= 1 && value <= n) mcpca.chosen[key] = value - 1;
-    }
-  };
-  const keep = () => {
-    const hash =
-      "#" +
-      Object.keys(KEYS)
-        .map((key) => `${key}=${mcpca.chosen[key] + 1}`)
-        .join("&");
-    try {
-      history.replaceState(null, "", hash);
-    } catch {
-      // A viewer without addresses, as in some mail programs.
-    }
-  };
+  const FIRST = { ...mcpca.chosen };
+  for (const [key, n] of Object.entries(KEYS)) {
+    mcpca.address.register(key, {
+      read: (text) => {
+        const value = Number(text);
+        mcpca.chosen[key] = Number.isInteger(value) && value >= 1 && value <= n ? value - 1 : FIRST[key];
+      },
+      write: () => String(mcpca.chosen[key] + 1),
+    });
+  }
+  // Fields of the map that are kept too, by their ids.
+  const FIELDS = ["find-context", "find-mcpc", "row-order", "column-order", "scale", "least", "rows-height"];
 
   const goTo = (id) => {
     const section = byId(id);
     section.scrollIntoView({ behavior: "instant", block: "start" });
     section.focus({ preventScroll: true });
   };
+  mcpca.goTo = goTo;
+
+  // Two contexts are compared, so they differ.
+  const tellApart = (before) => {
+    if (mcpca.chosen.other !== mcpca.chosen.context || mcpca.k === 1) return;
+    mcpca.chosen.other = before !== mcpca.chosen.context ? before : (before + 1) % mcpca.k;
+  };
+  const show = () => {
+    mcpca.mcpc.show();
+    mcpca.context.show();
+    mcpca.features.show();
+    mcpca.map.choose();
+  };
 
   // Choose an MCPC, a context or another context to compare with; then go to a section, if told so.
   mcpca.choose = (what, section = null) => {
     const before = mcpca.chosen.context;
     Object.assign(mcpca.chosen, what);
-    if (mcpca.chosen.other === mcpca.chosen.context && mcpca.k > 1) {
-      mcpca.chosen.other = before !== mcpca.chosen.context ? before : (before + 1) % mcpca.k;
-    }
+    tellApart(before);
     if ("mcpc" in what && "context" in what) mcpca.mcpc.showRowsOf(what.context); // a cell of the map
-    keep();
-    mcpca.mcpc.show();
-    mcpca.context.show();
-    mcpca.map.choose();
+    mcpca.address.push();
+    show();
     if (section) goTo(section);
     mcpca.announce(`Chosen: ${mcpca.mcpcName(mcpca.chosen.mcpc)}; context ${mcpca.contextName(mcpca.chosen.context)}.`);
   };
@@ -62,13 +64,14 @@
   const setTheme = (dark) => {
     document.documentElement.dataset.theme = dark ? "dark" : "light";
     byId("theme").setAttribute("aria-pressed", String(dark));
+    mcpca.metadata.refresh();
     mcpca.map.refresh();
     mcpca.repaint();
   };
+  mcpca.setTheme = setTheme;
 
   // Before Plotly is read: the map and all words.
   const begin = () => {
-    read();
     document.documentElement.dataset.theme = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
     byId("theme").setAttribute("aria-pressed", String(mcpca.dark()));
     const rows = data.ofContexts.rows;
@@ -80,28 +83,19 @@
       (data.rows ? data.rows.words : "");
     mcpca.mcpc.begin();
     mcpca.context.begin();
+    mcpca.metadata.begin();
     mcpca.map.begin();
-    mcpca.mcpc.show();
-    mcpca.context.show();
+    FIELDS.forEach(mcpca.address.control);
+    mcpca.features.begin();
+    mcpca.scatter.begin();
     mcpca.rest.begin();
+    mcpca.address.begin(() => tellApart(mcpca.chosen.context), show);
     byId("theme").addEventListener("click", () => setTheme(!mcpca.dark()));
-    byId("print").addEventListener("click", () => window.print());
-    let dark = false;
-    window.addEventListener("beforeprint", () => {
-      dark = mcpca.dark();
-      mcpca.printing = true;
-      setTheme(false); // paper is white
-      mcpca.paintStale(true);
-    });
-    window.addEventListener("afterprint", () => {
-      mcpca.printing = false;
-      setTheme(dark);
-    });
+    mcpca.print.begin();
+    byId("map-save").append(
+      ...mcpca.saveButtons("map", async () => mcpca.mapSvg(), () => ["map of loadings"]),
+    );
     window.addEventListener("resize", () => mcpca.map.refresh());
-    window.addEventListener("hashchange", () => {
-      read();
-      mcpca.choose({});
-    });
     document.addEventListener("click", (event) => {
       const link = event.target.closest('a[href^="#"]');
       if (!link) return;

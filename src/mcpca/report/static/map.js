@@ -1,23 +1,42 @@
 // The map: a heatmap of the loadings on a canvas of the size of its window, drawn anew as it scrolls, so that thousands
-// of contexts cost no more than those in view. Names beside it are elements of the page.
+// of contexts cost no more than those in view. Names beside it are elements of the page. Other scripts may add orders of
+// contexts to `mcpca.rowOrders`, and narrow columns between names and cells to `mcpca.map.beside`, before it begins.
 {
   const { el, data, byId } = mcpca;
+  const { rowOrders, columnOrders, findMcpc } = mcpca;
   const RAMPS = {
     light: ["#f7fbff", "#deebf7", "#c6dbef", "#9ecae1", "#6baed6", "#4292c6", "#2171b5", "#08519c", "#08306b"],
     dark: ["#1d242c", "#16304d", "#0b447f", "#1a62a3", "#3a86bf", "#65a8d3", "#98c6e2", "#c7def0", "#f7fbff"],
   };
-  const HEAD = 34; // pixels above the cells, for the numbers of the MCPCs
+  const NUMBERS = 26, // pixels above the cells, for the numbers of the MCPCs,
+    STRIP = 12, // and for each kind of marks below them
+    NAMES = 130, // at most for names that the reader gave,
+    BESIDE = 12; // and across, for each column between names and cells
   const READABLE = 18,
-    SMALLEST = 2,
+    SMALLEST = 1,
     LARGEST = 26; // heights of a row
-  const LABEL = 13; // pixels that a name needs
-  const PAGE = 780; // pixels down a printed page, less the title
-  const AROUND = 225; // pixels for what is above the section and below the map
+  const NARROWEST = 5,
+    WIDEST = 56; // columns
+  const LABEL = 14; // pixels that a name needs
+  const FEW_LABELS = 62; // pixels that names get at least
+  const PAGE = 640; // pixels down a printed page, less the title
+  const LEAST = 280; // pixels down, whatever the window
   const MOST_NUMBERS = 150; // cells; beyond it the colours say more
 
-  const view = { rows: [], columns: [], rowHeight: READABLE, columnWidth: 20, labels: 150, at: null };
-  const state = { find: "", findMcpc: "", rowOrder: "given", columnOrder: "given", scale: "mcpc", least: 0, fit: true };
-  mcpca.map = { view, state };
+  const view = { rows: [], columns: [], rowHeight: READABLE, columnWidth: 20, labels: 150, above: 0, head: NUMBERS, at: null };
+  const state = {
+    find: "",
+    findMcpc: "",
+    show: "all",
+    rowOrder: "given",
+    columnOrder: "given",
+    scale: "mcpc",
+    least: 0,
+    fit: true,
+  };
+  // beside: [{title, letter, colour(i), words(i), fill(canvas, x, y, w, h, i)}], one for each narrow column; a letter stands
+  // above it, and `fill` paints a cell where a colour is not enough.
+  mcpca.map = { view, state, beside: [] };
 
   // Colours 0..255 by interpolation between the stops of a ramp.
   const rgb = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
@@ -30,8 +49,6 @@
     });
   const tables = { light: table(RAMPS.light), dark: table(RAMPS.dark) };
 
-  const sum = (row) => row.reduce((a, b) => a + b, 0);
-  const totals = data.loadings.map(sum);
   const rowMost = data.loadings.map((row) => Math.max(...row, 0));
   const most = Math.max(...rowMost);
   // What a colour stands for, from 0 to 1.
@@ -40,50 +57,25 @@
     context: ["per context", "share of the context's largest", (i, j) => data.loadings[i][j] / (rowMost[i] || 1)],
     none: ["as it is", `${data.loading.name} (variance)`, (i, j) => data.loadings[i][j] / (most || 1)],
   };
-  const given = data.ofContexts;
-  const collator = new Intl.Collator("en", { numeric: true });
-  const ROWS = {
-    given: ["order given", () => mcpca.range(mcpca.k)],
-    cluster: ["similarity", () => data.orders.contexts],
-    name: ["name", () => mcpca.range(mcpca.k).sort((a, b) => collator.compare(data.contexts[a], data.contexts[b]))],
-    chosen: ["loading on the chosen MCPC", () => by(mcpca.k, (i) => data.loadings[i][mcpca.chosen.mcpc])],
-    total: ["total loading", () => by(mcpca.k, (i) => totals[i])],
-    explained: ["how well they are fitted", () => by(mcpca.k, (i) => given.explained[i])],
-    rows: ["number of rows", () => by(mcpca.k, (i) => given.rows[i])],
-  };
-  const COLUMNS = {
-    given: ["total variance", () => mcpca.range(mcpca.r)],
-    cluster: ["similarity", () => data.orders.mcpcs],
-    chosen: ["loading in the chosen context", () => by(mcpca.r, (j) => data.loadings[mcpca.chosen.context][j])],
-    carrying: ["number of contexts that carry it", () => by(mcpca.r, (j) => data.ofMcpcs.carrying[j])],
-  };
-  const by = (n, value) => mcpca.sortedBy(mcpca.range(n), value);
-
-  // Which MCPCs a text finds: by name, by number, or by a feature at one of the poles.
-  const findMcpc = (text) => {
-    const { names, poles } = data.features;
-    const features = new Set(mcpca.range(names.length).filter((f) => names[f].toLowerCase().includes(text)));
-    return (j) =>
-      data.mcpcs[j].toLowerCase().includes(text) ||
-      ["positive", "negative"].some((end) => poles[j][end].features.some((f) => features.has(f)));
-  };
-
   const arrange = () => {
     const text = state.find.trim().toLowerCase(),
       ofMcpc = state.findMcpc.trim().toLowerCase();
     const found =
       ofMcpc === "" ? () => true : /^\d+$/.test(ofMcpc) ? (j) => String(j + 1) === ofMcpc : findMcpc(ofMcpc);
-    const [[, columns], [, rows]] = [COLUMNS[state.columnOrder], ROWS[state.rowOrder]];
-    view.columns = columns().filter(found);
+    const [[, columns], [, rows]] = [columnOrders[state.columnOrder], rowOrders[state.rowOrder]];
+    const [, , passes, filtered] = mcpca.marks.FILTERS[state.show];
+    const which = [filtered, found.words].filter(Boolean).join(", ");
+    view.columns = columns().filter((j) => found(j) && passes(j));
     view.rows = rows().filter(
       (i) =>
-        (text === "" || data.contexts[i].toLowerCase().includes(text)) &&
+        (text === "" || data.contexts[i].toLowerCase().includes(text) || mcpca.metadata.matches(i, text)) &&
         (state.least === 0 || view.columns.some((j) => carries(i, j))),
     );
     if (view.at && (view.at[0] >= view.rows.length || view.at[1] >= view.columns.length)) view.at = null;
     const shown = (n, of, what) => `${n === of ? "all" : `${mcpca.count(n)} of`} ${mcpca.many(of, what)}`;
     byId("map-count").textContent =
-      `Showing ${shown(view.rows.length, mcpca.k, "context")} and ${shown(view.columns.length, mcpca.r, "MCPC")}.`;
+      `Showing ${shown(view.rows.length, mcpca.k, "context")} and ${shown(view.columns.length, mcpca.r, "MCPC")}` +
+      (which ? `, ${which}.` : ".");
   };
   const carries = (i, j) =>
     state.least === 0 || (data.loadings[i][j] > 0 && data.loadings[i][j] >= state.least * mcpca.largest[j]);
@@ -91,9 +83,11 @@
   // Elements ---------------------------------------------------------------------------------------------------------
   byId("map-loadings").textContent = data.loading.words;
   const canvas = el("canvas", { "aria-hidden": "true" });
+  const strips = el("canvas", { class: "map-marks", "aria-hidden": "true" }); // of the MCPCs, below their numbers
+  const sides = el("canvas", { class: "map-sides", "aria-hidden": "true" }); // of the contexts, beside their names
   const names = el("div", { class: "map-names", "aria-hidden": "true" });
   const numbers = el("div", { class: "map-numbers", "aria-hidden": "true" });
-  const stage = el("div", { class: "map-stage" }, numbers, names, canvas);
+  const stage = el("div", { class: "map-stage" }, numbers, names, canvas, strips, sides);
   const spacer = el("div", { class: "map-spacer" }, stage);
   const scroller = el(
     "div",
@@ -118,30 +112,74 @@
     el("span", { id: "legend-what", class: "muted" }),
   );
 
+  // How thick the browser's scroll bars are; 0 where they lie over the page.
+  const barSize = () => {
+    const probe = el("div", { class: "unseen bar-probe" });
+    byId("map-view").append(probe);
+    const size = probe.offsetWidth - probe.clientWidth;
+    probe.remove();
+    return size;
+  };
+
+  // Pixels down that the map may take. Beside the details all of it is to be seen at once, when the page is opened if
+  // rows can be that low, else when it has been scrolled to; above them it may take most of the window.
+  const tallestOf = (needed) => {
+    const [section, area] = [byId("map"), byId("map-view")].map((node) => node.getBoundingClientRect());
+    if (getComputedStyle(byId("map")).position !== "sticky")
+      return Math.max(LEAST, 0.72 * window.innerHeight, Math.min(needed, 0.9 * window.innerHeight));
+    const above = area.top - section.top + byId("map").scrollTop;
+    const last = byId("map-table").firstElementChild.getBoundingClientRect().bottom;
+    const around = above + last - scroller.getBoundingClientRect().bottom + 8;
+    const top = byId("map").parentNode.getBoundingClientRect().top + window.scrollY;
+    const kept = parseFloat(getComputedStyle(byId("map")).top); // where it stays
+    const [first, then] = [top, kept].map((from) => window.innerHeight - from - around);
+    // In a low window the section is scrolled rather than the map in it.
+    return Math.max(LEAST, Math.min(needed, 0.6 * window.innerHeight), Math.min(Math.max(first, needed), then));
+  };
+
   const measure = () => {
-    const width = mcpca.printing ? mcpca.PAPER : byId("map-view").clientWidth - 2;
-    // Beside the details all of the map is to be seen at once; above them it may take most of the window.
-    const above = byId("map-view").getBoundingClientRect().top - byId("map").getBoundingClientRect().top;
-    const aside = getComputedStyle(byId("map")).position === "sticky";
-    const inWindow = Math.max(280, aside ? window.innerHeight - above - AROUND : 0.72 * window.innerHeight);
-    const tallest = mcpca.printing ? PAGE : inWindow;
-    const longest = Math.max(...data.contexts.map((name) => Math.min(name.length, 40)), 4);
-    view.labels = Math.min(width * 0.34, 200, 7.2 * longest + 14);
-    const room = width - view.labels;
-    view.columnWidth = Math.min(Math.max(room / Math.max(view.columns.length, 1), 9), 56);
-    const whole = (tallest - HEAD) / Math.max(view.rows.length, 1);
+    const n = [Math.max(view.rows.length, 1), Math.max(view.columns.length, 1)];
+    view.above = mcpca.names.longest ? Math.min(NAMES, 6.4 * mcpca.names.longest + 10) : 0;
+    view.head = view.above + NUMBERS + STRIP * mcpca.marks.tested.length;
+    const tallest = Math.floor(mcpca.printing ? PAGE : tallestOf(view.head + SMALLEST * n[0]));
+    const whole = (tallest - view.head) / n[0];
     view.rowHeight = state.fit || mcpca.printing ? Math.min(Math.max(whole, SMALLEST), LARGEST) : READABLE;
-    const [height, across] = [
-      HEAD + view.rowHeight * view.rows.length,
-      view.labels + view.columnWidth * view.columns.length,
-    ];
+    const height = Math.ceil(view.head + view.rowHeight * view.rows.length - 1e-6);
+    const down = height > tallest; // has to be scrolled
+    const bars = barSize();
+    view.room = byId("map-view").clientWidth;
+    const width = mcpca.printing ? mcpca.PAPER : view.room - (down ? bars : 0);
+    const longest = Math.max(...data.contexts.map((name) => Math.min(name.length, 40)), 4);
+    const side = mcpca.map.beside.length ? BESIDE * mcpca.map.beside.length + 4 : 0;
+    const wanted = Math.max(Math.min(width * 0.34, 200, 7.2 * longest + 14), FEW_LABELS);
+    // Where columns are many, names give way.
+    view.names = Math.max(Math.min(wanted, width - side - NARROWEST * n[1]), FEW_LABELS);
+    view.labels = view.names + side;
+    view.columnWidth = Math.min(Math.max((width - view.labels) / n[1], NARROWEST), WIDEST);
+    const across = Math.ceil(view.labels + view.columnWidth * view.columns.length - 1e-6);
+    const sideways = across > width;
     spacer.style.height = `${height}px`;
     spacer.style.width = `${Math.max(across, 1)}px`;
     view.height = Math.min(height, tallest);
     view.width = Math.min(across, width);
-    scroller.style.height = `${view.height + (across > width ? 14 : 0) + 2}px`;
+    scroller.style.height = `${view.height + (sideways ? bars : 0)}px`;
+    scroller.style.overflow = `${sideways ? "auto" : "hidden"} ${down ? "auto" : "hidden"}`;
     stage.style.width = `${view.width}px`;
     stage.style.height = `${view.height}px`;
+  };
+
+  // Which rows and columns are in view, where these are not all.
+  const tellInView = () => {
+    const part = (what, from, size, length, n) => {
+      const [first, last] = [Math.round(from / size) + 1, Math.min(n, Math.floor((from + length) / size + 1e-6))];
+      return first > 1 || last < n ? [`${what} ${mcpca.count(first)} to ${mcpca.count(last)} of ${mcpca.count(n)}`] : [];
+    };
+    const parts = [
+      ...part("rows", scroller.scrollTop, view.rowHeight, view.height - view.head, view.rows.length),
+      ...part("columns", scroller.scrollLeft, view.columnWidth, view.width - view.labels, view.columns.length),
+    ];
+    const text = parts.length ? `In view: ${parts.join(", ")}; scroll for the others.` : "";
+    if (byId("map-in-view").textContent !== text) byId("map-in-view").textContent = text;
   };
 
   const inView = (from, size, length, n) => [
@@ -149,38 +187,56 @@
     Math.min(n, Math.ceil((from + length) / size)),
   ];
 
-  const paint = () => {
-    const { rows, columns, rowHeight, columnWidth, labels, width, height } = view;
-    const [left, top] = [scroller.scrollLeft, scroller.scrollTop];
+  // A canvas of this size at this place, cleared, to be drawn on in pixels of the page.
+  const prepare = (node, left, top, w, h) => {
     const dense = window.devicePixelRatio || 1;
-    const [w, h] = [Math.max(width - labels, 1), Math.max(height - HEAD, 1)];
-    canvas.width = w * dense;
-    canvas.height = h * dense;
-    canvas.style.cssText = `left:${labels}px;top:${HEAD}px;width:${w}px;height:${h}px`;
-    const c = canvas.getContext("2d");
+    node.width = w * dense;
+    node.height = h * dense;
+    node.style.cssText = `left:${left}px;top:${top}px;width:${w}px;height:${h}px`;
+    const c = node.getContext("2d");
     c.scale(dense, dense);
-    const colours = tables[mcpca.dark() ? "dark" : "light"],
-      value = SCALES[state.scale][2];
+    return c;
+  };
+  // Edges on pixels of the screen: between them rows of a pixel or two would blur.
+  const snap = (at) => Math.round(at * (window.devicePixelRatio || 1)) / (window.devicePixelRatio || 1);
+
+  // The colour of a cell, that of a number on it, and whether it has one.
+  const shade = (i, j) => {
+    const shown = carries(i, j),
+      share = shown ? Math.min(SCALES[state.scale][2](i, j), 1) : 0;
+    const [red, green, blue] = tables[mcpca.dark() ? "dark" : "light"][Math.round(255 * share)];
+    const ink = 0.299 * red + 0.587 * green + 0.114 * blue < 140 ? "#fff" : "#26303a";
+    return { colour: `rgb(${red},${green},${blue})`, ink, shown };
+  };
+  const few = () => view.rows.length * view.columns.length <= MOST_NUMBERS;
+
+  const paint = () => {
+    const { rows, columns, rowHeight, columnWidth, labels, width, height, head } = view;
+    const [left, top] = [scroller.scrollLeft, scroller.scrollTop];
+    const [w, h] = [Math.max(width - labels, 1), Math.max(height - head, 1)];
+    const c = prepare(canvas, labels, head, w, h);
     const [r0, r1] = inView(top, rowHeight, h, rows.length),
       [c0, c1] = inView(left, columnWidth, w, columns.length);
     const gap = rowHeight > 8 && columnWidth > 8 ? 1 : 0;
     c.font = "11px system-ui, sans-serif";
     const text = (i, j) => mcpca.number(data.loadings[i][j], 3);
     const fits = (i, j) => c.measureText(text(i, j)).width < columnWidth - 6;
-    const few = rows.length * columns.length <= MOST_NUMBERS && rowHeight >= 15;
-    const written = few && rows.every((i) => columns.every((j) => fits(i, j)));
+    const written = few() && rowHeight >= 15 && rows.every((i) => columns.every((j) => fits(i, j)));
     c.textAlign = "center";
     c.textBaseline = "middle";
     for (let a = r0; a < r1; a++) {
+      const y = snap(a * rowHeight - top),
+        down = Math.max(snap((a + 1) * rowHeight - top) - y - gap, 0.5);
       for (let b = c0; b < c1; b++) {
         const [i, j] = [rows[a], columns[b]],
-          [x, y] = [b * columnWidth - left, a * rowHeight - top];
-        const shade = colours[carries(i, j) ? Math.round(255 * Math.min(value(i, j), 1)) : 0];
-        c.fillStyle = `rgb(${shade.join(",")})`;
-        c.fillRect(x, y, columnWidth - gap, Math.max(rowHeight - gap, 1));
-        if (written && carries(i, j)) {
-          c.fillStyle = 0.299 * shade[0] + 0.587 * shade[1] + 0.114 * shade[2] < 140 ? "#fff" : "#26303a";
-          c.fillText(text(i, j), x + (columnWidth - gap) / 2, y + (rowHeight - gap) / 2 + 0.5);
+          x = snap(b * columnWidth - left),
+          across = snap((b + 1) * columnWidth - left) - x - gap;
+        const { colour, ink, shown } = shade(i, j);
+        c.fillStyle = colour;
+        c.fillRect(x, y, across, down);
+        if (written && shown) {
+          c.fillStyle = ink;
+          c.fillText(text(i, j), x + across / 2, y + down / 2 + 0.5);
         }
       }
     }
@@ -189,207 +245,167 @@
       c.strokeStyle = mcpca.colour("accent");
       c.strokeRect(x - left - 0.5, y - top - 0.5, across, down);
     };
+    // Lines between groups of contexts, where these stand together.
+    c.fillStyle = mcpca.colour("text");
+    if (rowHeight >= 3)
+      for (const a of mcpca.metadata.breaks(state.rowOrder, rows)) c.fillRect(0, snap(a * rowHeight - top) - 1, w, 1);
     const [a, b] = [rows.indexOf(mcpca.chosen.context), columns.indexOf(mcpca.chosen.mcpc)];
     if (a >= 0) outline(0, a * rowHeight, columns.length * columnWidth, Math.max(rowHeight, 3), 1.5);
     if (b >= 0) outline(b * columnWidth, 0, columnWidth, rows.length * rowHeight, 1.5);
     if (view.at && document.activeElement === scroller) {
       outline(view.at[1] * columnWidth, view.at[0] * rowHeight, columnWidth, Math.max(rowHeight, 4), 3);
     }
-    label(r0, r1, c0, c1, left, top);
+    paintMarks(c0, c1, left);
+    paintSides(r0, r1, top);
+    labelRows(r0, r1, top);
+    labelColumns(c0, c1, left);
+    tellInView();
   };
 
-  // Names of the rows and columns in view; where they are narrower than a name, of some, and of the chosen ones.
-  const label = (r0, r1, c0, c1, left, top) => {
-    const { rows, columns, rowHeight, columnWidth, labels } = view;
-    const every = Math.ceil(LABEL / rowHeight),
-      chosenRow = rows.indexOf(mcpca.chosen.context);
-    const items = [];
-    for (let a = r0; a < r1; a++) {
-      const chosen = a === chosenRow;
-      if (!chosen && (a % every || (chosenRow >= 0 && Math.abs(a - chosenRow) < every))) continue;
+  const paintMarks = (c0, c1, left) => {
+    const { columns, columnWidth, labels, width } = view;
+    const size = Math.min(columnWidth - 0.5, STRIP - 2);
+    const c = prepare(strips, labels, view.above + NUMBERS - 4, Math.max(width - labels, 1), STRIP * mcpca.marks.tested.length);
+    mcpca.marks.tested.forEach((key, line) => {
+      for (let b = c0; b < c1; b++)
+        mcpca.marks.paint(c, key, columns[b], (b + 0.5) * columnWidth - left, (line + 0.5) * STRIP, size);
+    });
+  };
+
+  const paintSides = (r0, r1, top) => {
+    const { rows, rowHeight, names: from, labels, height, head } = view;
+    const c = prepare(sides, from, head, Math.max(labels - from, 0), Math.max(height - head, 1));
+    mcpca.map.beside.forEach(({ colour, fill }, at) => {
+      for (let a = r0; a < r1; a++) {
+        const y = snap(a * rowHeight - top),
+          down = Math.max(snap((a + 1) * rowHeight - top) - y - (rowHeight > 8 ? 1 : 0), 0.5);
+        c.fillStyle = colour(rows[a]) ?? "transparent";
+        if (fill) fill(c, at * BESIDE, y, BESIDE - 2, down, rows[a]);
+        else c.fillRect(at * BESIDE, y, BESIDE - 2, down);
+      }
+    });
+  };
+
+  // Places of labels along a side, none on another: the chosen one first, then every n-th. `size` is what one takes.
+  const placed = (from, to, every, chosen, span) => {
+    const taken = [];
+    const free = ([low, high]) => taken.every((other) => high <= other[0] || low >= other[1]);
+    const order = mcpca.range(Math.max(to - from, 0)).map((at) => from + at);
+    const wanted = [...order.filter((at) => at === chosen), ...order.filter((at) => at !== chosen && at % every === 0)];
+    return wanted.filter((at) => {
+      const own = span(at);
+      if (!own || !free(own)) return false;
+      taken.push(own);
+      return true;
+    });
+  };
+
+  // Names of the rows in view; where rows are lower than a name, of some, and of the chosen one.
+  const labelRows = (r0, r1, top) => {
+    const { rows, rowHeight, names: wide, head, height } = view;
+    const middle = (a) => {
+      const at = head + (a + 0.5) * rowHeight - top;
+      return at < head || at > height ? null : Math.min(Math.max(at, head + LABEL / 2), height - LABEL / 2);
+    };
+    const span = (a) => (middle(a) === null ? null : [middle(a) - LABEL / 2, middle(a) + LABEL / 2]);
+    const chosen = rows.indexOf(mcpca.chosen.context);
+    const items = placed(r0, r1, Math.ceil(LABEL / rowHeight), chosen, span).map((a) => {
       const name = data.contexts[rows[a]];
-      const node = el("span", { class: chosen ? "chosen" : null, title: mcpca.short(name, 200) }, mcpca.nameNode(name));
+      const node = el(
+        "span",
+        { class: a === chosen ? "chosen" : null, title: mcpca.short(name, 200) },
+        mcpca.nameNode(name),
+      );
       node.dataset.context = rows[a];
-      node.style.cssText = `top:${HEAD + (a + 0.5) * rowHeight - top - 8}px;max-width:${labels - 8}px`;
-      items.push(node);
-    }
+      node.style.cssText = `top:${middle(a) - 8}px;max-width:${wide - 8}px`;
+      return node;
+    });
     names.replaceChildren(...items);
-    names.style.width = `${labels}px`;
-    const wide = String(mcpca.r).length * 7 + 5,
-      sparse = Math.ceil(wide / columnWidth);
-    const chosenColumn = columns.indexOf(mcpca.chosen.mcpc);
-    const heads = [el("span", { class: "map-corner muted" }, "MCPC")];
-    heads[0].style.width = `${labels - 8}px`;
-    for (let b = c0; b < c1; b++) {
-      const chosen = b === chosenColumn;
-      if (!chosen && (b % sparse || (chosenColumn >= 0 && Math.abs(b - chosenColumn) < sparse))) continue;
-      const node = el("span", { class: chosen ? "chosen" : null }, String(columns[b] + 1));
+    names.style.width = `${wide}px`;
+  };
+
+  // Numbers of the columns in view, likewise, and the names of the marks below them.
+  const ruler = el("canvas").getContext("2d");
+  const labelColumns = (c0, c1, left) => {
+    const { columns, columnWidth, labels, width, names: wide } = view;
+    ruler.font = `700 11.5px ${getComputedStyle(document.body).fontFamily}`;
+    const size = (b) => ruler.measureText(String(columns[b] + 1)).width;
+    const start = (b) => {
+      const at = labels + (b + 0.5) * columnWidth - left;
+      if (at < labels || at > width) return null;
+      return Math.min(Math.max(at - size(b) / 2, labels), width - size(b));
+    };
+    const GAP = 2; // to each side
+    const span = (b) => (start(b) === null ? null : [start(b) - GAP, start(b) + size(b) + GAP]);
+    const largest = ruler.measureText("0".repeat(String(mcpca.r).length)).width + 2 * GAP;
+    const chosen = columns.indexOf(mcpca.chosen.mcpc);
+    const heads = placed(c0, c1, Math.ceil(largest / columnWidth), chosen, span).map((b) => {
+      const title = mcpca.mcpcName(columns[b]);
+      const node = el("span", { class: b === chosen ? "chosen" : null, title }, String(columns[b] + 1));
       node.dataset.mcpc = columns[b];
-      node.style.cssText = `left:${labels + (b + 0.5) * columnWidth - left - 20}px`;
-      heads.push(node);
-    }
-    numbers.replaceChildren(...heads);
+      node.style.cssText = `left:${start(b)}px;width:${size(b)}px;top:${view.above + 5}px`;
+      return node;
+    });
+    // Names that the reader gave, upright above the numbers, as many as have room.
+    const named = (b) => mcpca.names.given(columns[b]) !== "" && start(b) !== null;
+    const beam = (b) => (named(b) ? [start(b) + size(b) / 2 - LABEL / 2, start(b) + size(b) / 2 + LABEL / 2] : null);
+    const given = placed(c0, c1, 1, chosen, beam).map((b) => {
+      const node = el("span", { class: `map-given${b === chosen ? " chosen" : ""}`, title: mcpca.mcpcName(columns[b]) });
+      node.append(mcpca.nameNode(mcpca.names.given(columns[b])));
+      node.dataset.mcpc = columns[b];
+      node.style.cssText = `left:${beam(b)[0] - 1}px;height:${view.above - 2}px;top:4px`;
+      return node;
+    });
+    const aside = ["MCPC", ...mcpca.marks.tested.map(mcpca.marks.titles)].map((text, line) => {
+      const node = el("span", { class: "map-corner muted" }, text);
+      node.style.cssText = `width:${wide - 8}px;top:${view.above + (line ? NUMBERS - 6 + (line - 1) * STRIP : 5)}px`;
+      return node;
+    });
+    const letters = mcpca.map.beside.map(({ letter, title }, at) => {
+      const node = el("span", { class: "map-letter", title: mcpca.short(title, 100) }, letter ?? "");
+      node.style.cssText = `left:${wide + at * BESIDE - 1}px;width:${BESIDE}px;top:${view.head - 20}px`;
+      return node;
+    });
+    numbers.replaceChildren(...aside, ...letters, ...heads, ...given);
+    numbers.style.height = `${view.head - 4}px`;
   };
 
+  // What the colours stand for: from 0 to `most`.
+  const scale = () => ({
+    stops: tables[mcpca.dark() ? "dark" : "light"].filter((_, c) => c % 51 === 0).map((v) => `rgb(${v.join(",")})`),
+    most: state.scale === "none" ? mcpca.number(most, 3) : "100%",
+    what: SCALES[state.scale][1],
+  });
   const drawLegend = () => {
-    const stops = tables[mcpca.dark() ? "dark" : "light"]
-      .filter((_, c) => c % 51 === 0)
-      .map((v) => `rgb(${v.join(",")})`);
-    bar.style.background = `linear-gradient(to right, ${stops.join(",")})`;
-    byId("legend-most").textContent = state.scale === "none" ? mcpca.number(most, 3) : "100%";
-    byId("legend-what").textContent = SCALES[state.scale][1];
+    const shown = scale();
+    bar.style.background = `linear-gradient(to right, ${shown.stops.join(",")})`;
+    byId("legend-most").textContent = shown.most;
+    byId("legend-what").textContent = shown.what;
   };
 
-  mcpca.map.paint = paint;
+  Object.assign(mcpca.map, { shade, few, scale });
+  Object.assign(mcpca.map, { paint, scroller, canvas, strips, names, numbers, sides, SCALES, BESIDE, READABLE });
   mcpca.map.refresh = () => {
     arrange();
+    drawLegend();
     measure();
     paint();
-    drawLegend();
+    mcpca.list.show();
   };
   // A new choice: an order that depends on it changes too.
   mcpca.map.choose = () => {
     view.at = null; // the keyboard goes on from there
-    if (state.rowOrder === "chosen" || state.columnOrder === "chosen") mcpca.map.refresh();
-    else paint();
-  };
-
-  // Pointer and keyboard ---------------------------------------------------------------------------------------------
-  const cellAt = (event) => {
-    const box = canvas.getBoundingClientRect();
-    const a = Math.floor((event.clientY - box.top + scroller.scrollTop) / view.rowHeight);
-    const b = Math.floor((event.clientX - box.left + scroller.scrollLeft) / view.columnWidth);
-    return a >= 0 && a < view.rows.length && b >= 0 && b < view.columns.length ? [a, b] : null;
-  };
-  const words = (i, j) => {
-    const parts = [`${data.loading.name} ${mcpca.number(data.loadings[i][j])}`];
-    if (mcpca.largest[j] > 0)
-      parts.push(`${mcpca.percent(data.loadings[i][j] / mcpca.largest[j])} of the MCPC's largest`);
-    if (data.intervals) {
-      parts.push(`interval ${mcpca.number(data.intervals.lower[i][j])} to ${mcpca.number(data.intervals.upper[i][j])}`);
-    }
-    if (data.presence)
-      parts.push(data.presence.adjusted[i][j] <= data.presence.alpha ? "present" : "not shown to be present");
-    return parts.join(", ");
-  };
-  const tip = byId("tip");
-  canvas.addEventListener("mousemove", (event) => {
-    const cell = cellAt(event);
-    tip.hidden = !cell;
-    if (!cell) return;
-    const [i, j] = [view.rows[cell[0]], view.columns[cell[1]]];
-    tip.replaceChildren(
-      el("b", {}, mcpca.nameNode(data.contexts[i], 60)),
-      el("span", {}, `${mcpca.mcpcName(j)}: ${words(i, j)}`),
-    );
-    tip.style.left = `${Math.min(event.clientX + 14, window.innerWidth - 270)}px`;
-    tip.style.top = `${event.clientY + 14}px`;
-  });
-  canvas.addEventListener("mouseleave", () => (tip.hidden = true));
-  canvas.addEventListener("click", (event) => {
-    const cell = cellAt(event);
-    if (cell) mcpca.choose({ context: view.rows[cell[0]], mcpc: view.columns[cell[1]] }, "mcpc");
-  });
-  names.addEventListener("click", (event) => {
-    const node = event.target.closest("[data-context]");
-    if (node) mcpca.choose({ context: Number(node.dataset.context) }, "context");
-  });
-  numbers.addEventListener("click", (event) => {
-    const node = event.target.closest("[data-mcpc]");
-    if (node) mcpca.choose({ mcpc: Number(node.dataset.mcpc) }, "mcpc");
-  });
-  const goTo = (a, b) => {
-    view.at = [Math.min(Math.max(a, 0), view.rows.length - 1), Math.min(Math.max(b, 0), view.columns.length - 1)];
-    const [y, x] = [view.at[0] * view.rowHeight, view.at[1] * view.columnWidth];
-    const [h, w] = [view.height - HEAD - view.rowHeight, view.width - view.labels - view.columnWidth];
-    scroller.scrollTop = Math.min(Math.max(scroller.scrollTop, y - h), y);
-    scroller.scrollLeft = Math.min(Math.max(scroller.scrollLeft, x - w), x);
+    if (state.rowOrder === "chosen" || state.columnOrder === "chosen") return mcpca.map.refresh();
     paint();
-    const [i, j] = [view.rows[view.at[0]], view.columns[view.at[1]]];
-    mcpca.announce(`${mcpca.contextName(i)}, ${mcpca.mcpcName(j)}: ${words(i, j)}`);
+    mcpca.list.show();
   };
-  const STEPS = {
-    ArrowUp: [-1, 0],
-    ArrowDown: [1, 0],
-    ArrowLeft: [0, -1],
-    ArrowRight: [0, 1],
-    PageUp: [-10, 0],
-    PageDown: [10, 0],
-    Home: [0, -1e9],
-    End: [0, 1e9],
-  };
-  scroller.addEventListener("keydown", (event) => {
-    if (!view.rows.length || !view.columns.length || event.ctrlKey || event.metaKey || event.altKey) return;
-    const start = [
-      Math.max(view.rows.indexOf(mcpca.chosen.context), 0),
-      Math.max(view.columns.indexOf(mcpca.chosen.mcpc), 0),
-    ];
-    const at = view.at ?? start;
-    if (STEPS[event.key]) goTo(at[0] + STEPS[event.key][0], at[1] + STEPS[event.key][1]);
-    else if (event.key === "Enter" || event.key === " ")
-      mcpca.choose({ context: view.rows[at[0]], mcpc: view.columns[at[1]] });
-    else return;
-    event.preventDefault();
-  });
-  scroller.addEventListener("scroll", paint);
-  scroller.addEventListener("focus", paint);
-  scroller.addEventListener("blur", paint);
-
-  // Controls ---------------------------------------------------------------------------------------------------------
-  mcpca.map.begin = () => {
-    byId("map-view").append(scroller, legend);
-    if (!data.orders.contexts) delete ROWS.cluster;
-    if (!given.rows) delete ROWS.rows;
-    const entries = (choices) => Object.entries(choices).map(([key, [text]]) => [key, text]);
-    const bind = (id, key, read, event = "change") =>
-      byId(id).addEventListener(event, (e) => {
-        state[key] = read(e.target.value);
-        mcpca.map.refresh();
-      });
-    const same = (text) => text;
-    mcpca.options(byId("row-order"), entries(ROWS), state.rowOrder);
-    mcpca.options(byId("column-order"), entries(COLUMNS), state.columnOrder);
-    mcpca.options(byId("scale"), entries(SCALES), state.scale);
-    mcpca.options(
-      byId("rows-height"),
-      [
-        ["fit", "all in view"],
-        ["read", "readable"],
-      ],
-      "fit",
-    );
-    byId("rows-height-label").hidden = mcpca.k * READABLE < 500;
-    bind("find-context", "find", same, "input");
-    bind("find-mcpc", "findMcpc", same, "input");
-    bind("row-order", "rowOrder", same);
-    bind("column-order", "columnOrder", same);
-    bind("scale", "scale", same);
-    bind("rows-height", "fit", (value) => value === "fit");
-    byId("least").addEventListener("input", (e) => {
-      state.least = Number(e.target.value) / 100;
-      byId("least-value").textContent = state.least ? `${e.target.value}% of the MCPC's largest` : "all";
-      mcpca.map.refresh();
-    });
-    const details = byId("map-table");
-    const fillTable = () => {
-      if (!details.open) return;
-      const columns = [
-        { title: "context", name: true, value: (i) => data.contexts[i] },
-        ...view.columns.map((j) => ({ title: data.mcpcs[j], value: (i) => data.loadings[i][j] })),
-      ];
-      details.lastElementChild.replaceChildren(
-        mcpca.table({
-          caption: "Loadings as shown in the map",
-          file: "loadings.csv",
-          columns,
-          rows: view.rows,
-          open: true,
-        }),
-      );
-    };
-    details.addEventListener("toggle", fillTable);
-    for (const id of ["find-context", "find-mcpc", "row-order", "column-order", "least"])
-      byId(id).addEventListener("input", fillTable);
-    mcpca.map.refresh();
+  // Into the page, once. Its width also changes when the page gets a scroll bar, which is no change of the window.
+  mcpca.map.place = () => {
+    byId("map-view").append(scroller, legend, mcpca.marks.legend());
+    new ResizeObserver(() => {
+      if (byId("map-view").clientWidth === view.room || mcpca.printing) return;
+      measure();
+      paint();
+    }).observe(byId("map-view"));
   };
 }

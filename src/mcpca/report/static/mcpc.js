@@ -6,10 +6,31 @@
   const MOST_CONTEXTS = 25, // in the chart of loadings, likewise
     MOST_BOXES = 12; // contexts in the chart of scores
   let chooser, parts;
-  const pair = { x: 0, y: 1, context: null }; // null: the context with the largest loading that has rows
+  // null: the context with the largest loading that has rows; colour: "score", or what is known of rows
+  const pair = { x: 0, y: 1, context: null, colour: "score" };
 
+  // Which rows, along which principal components: counted from 1 in the address.
+  const kept = (key, field, n, first) =>
+    mcpca.address.register(key, {
+      read: (text) => {
+        const value = Number(text);
+        pair[field] = Number.isInteger(value) && value >= 1 && value <= n ? value - 1 : first;
+      },
+      write: () => (pair[field] === first ? null : String(pair[field] + 1)),
+    });
+
+  const printedName = el("span", { class: "print-only" }); // on paper there is nothing to choose
   mcpca.mcpc = {};
   mcpca.mcpc.begin = () => {
+    if (data.rows) {
+      kept("rows-context", "context", mcpca.k, null);
+      kept("rows-x", "x", data.rows.axes, 0);
+      kept("rows-y", "y", data.rows.axes, 1);
+      mcpca.address.register("rows-colour", {
+        read: (text) => (pair.colour = rowVariable(text) ? text : "score"),
+        write: () => (pair.colour === "score" ? null : pair.colour),
+      });
+    }
     chooser = mcpca.chooser(
       "MCPC",
       data.mcpcs.map((_, j) => [j, mcpca.mcpcName(j)]),
@@ -17,12 +38,13 @@
       (j) => mcpca.choose({ mcpc: j }),
     );
     parts = Object.fromEntries(
-      ["words", "features", "loadings", "scores", "rows", "back"].map((name) => [name, el("div")]),
+      ["naming", "words", "features", "loadings", "scores", "rows", "back"].map((name) => [name, el("div")]),
     );
     byId("mcpc").append(
-      el("div", { class: "title" }, el("h2", { id: "mcpc-title" }, "MCPC"), chooser.node, mcpca.backToMap()),
+      el("div", { class: "title" }, el("h2", { id: "mcpc-title" }, el("span", { class: "screen-only" }, "MCPC"), printedName), chooser.node, mcpca.backToMap()),
       ...Object.values(parts),
     );
+    parts.naming.append(mcpca.names.box);
     parts.featureChart = mcpca.chart("chart-features");
     parts.loadingChart = mcpca.chart("chart-loadings");
     parts.scoreChart = mcpca.chart("chart-scores");
@@ -34,6 +56,8 @@
   mcpca.mcpc.show = () => {
     const j = mcpca.chosen.mcpc;
     chooser.update();
+    printedName.replaceChildren(mcpca.nameNode(data.mcpcs[j], 60));
+    mcpca.names.show();
     const order = mcpca.sortedBy(mcpca.range(mcpca.k), (i) => data.loadings[i][j]);
     const carrying = order.slice(0, data.ofMcpcs.carrying[j]);
     parts.words.replaceChildren(...words(j, carrying));
@@ -94,6 +118,7 @@
       `Features at both poles of ${mcpca.mcpcName(j)}; the numbers are in the table below.`,
       () => ({
         height: mcpca.rowsHeight(bars.length),
+        file: ["features", data.mcpcs[j]],
         traces: [
           {
             type: "bar",
@@ -125,6 +150,7 @@
           { title: "weight in scores", value: (f) => f.weight },
         ],
         rows: all,
+        click: (f) => mcpca.features.choose(f.name, "features"),
       }),
     );
   };
@@ -158,6 +184,7 @@
         }
         return {
           height: mcpca.rowsHeight(top.length),
+          file: ["loadings", data.mcpcs[j]],
           traces: [trace],
           layout: {
             xaxis: mcpca.axis(`${data.loading.name} (variance)`, { rangemode: "tozero" }),
@@ -216,6 +243,7 @@
       `Distributions of scores on ${mcpca.mcpcName(j)} in ${shown.length} contexts.`,
       () => ({
         height: mcpca.rowsHeight(1.3 * shown.length),
+        file: ["scores", data.mcpcs[j]],
         traces: [
           {
             type: "box",
@@ -269,6 +297,10 @@
     );
   };
 
+  // What is known of rows, by its key; contexts are not told apart by what is known of them, since one is drawn.
+  const rowVariables = () => mcpca.points.variables().filter(([key]) => key.startsWith("row-"));
+  const rowVariable = (key) => rowVariables().find(([name]) => name === key) ?? null;
+
   // Rows of one context in the plane of two of its principal components. Called again when a picker changes.
   const rows = (j, order) => {
     const possible = order.filter((i) => samples(i) && samples(i).shown);
@@ -286,8 +318,9 @@
     const name = (a) => `PC ${a + 1} (${percent(sample.shares[a])})`;
     const pick = (id, label, entries, value, key) =>
       mcpca.picker(id, label, entries, value, (to) => {
-        pair[key] = Number(to);
+        pair[key] = key === "colour" ? to : Number(to);
         rows(j, order);
+        mcpca.address.push();
       });
     const coordinates = mcpca.columns(sample.coordinates),
       colours = mcpca.columns(sample.scores)[j];
@@ -296,29 +329,44 @@
       [dx, dy] = [pair.x, pair.y].map((a) => end * sample.axes[j][a]);
     mcpca.draw(
       parts.rowChart,
-      `Rows of ${mcpca.contextName(i)} along PC ${pair.x + 1} and PC ${pair.y + 1}, coloured by their scores on ` +
-        `${mcpca.mcpcName(j)}, with its axis.`,
+      `Rows of ${mcpca.contextName(i)} along PC ${pair.x + 1} and PC ${pair.y + 1}, coloured by ` +
+        (rowVariable(pair.colour) ? `${mcpca.short(rowVariable(pair.colour)[1])}, with the axis of ` : "their scores on ") +
+        `${mcpca.mcpcName(j)}${rowVariable(pair.colour) ? "" : ", with its axis"}.`,
       () => {
         const most = colours.reduce((a, b) => Math.max(a, Math.abs(b)), 0) || 1; // 0 is the middle of the colours
+        const [across, up] = [pair.x, pair.y].map((a) => Array.from(coordinates[a]));
+        const variable = rowVariable(pair.colour);
+        const said = across.map((_, a) => {
+          const at = mcpca.metadata.starts[i] + a;
+          const known = variable
+            ? `<br>${mcpca.forPlot(variable[1])}: ${mcpca.forPlot(mcpca.metadata.textOf(variable[2], variable[3](at, i)), 40)}`
+            : "";
+          return `${mcpca.forPlot(mcpca.metadata.rowName(at), 60)}${known}<br>score ${number(colours[a], 3)}`;
+        });
+        const points = across.map((x, a) => ({ x, y: up[a], at: mcpca.metadata.starts[i] + a, context: i, text: said[a] }));
+        const drawn = variable ? mcpca.points.traces(points, variable) : { traces: [], names: 0 };
+        const byScore = {
+          type: "scatter",
+          mode: "markers",
+          x: across,
+          y: up,
+          marker: {
+            size: 6,
+            color: Array.from(colours),
+            cmin: -most,
+            cmax: most,
+            colorscale: mcpca.diverging(),
+            line: { width: 0.6, color: mcpca.colour("muted") },
+            colorbar: { title: { text: "score", side: "right" }, thickness: 10, len: 0.9, outlinewidth: 0 },
+          },
+          text: said,
+          hovertemplate: "%{text}<extra></extra>",
+        };
         return {
-          height: 380,
+          file: ["rows", data.mcpcs[j], data.contexts[i]],
+          height: 380 + mcpca.points.legendHeight(drawn.names, parts.rowChart.clientWidth || 600),
           traces: [
-            {
-              type: "scatter",
-              mode: "markers",
-              x: Array.from(coordinates[pair.x]),
-              y: Array.from(coordinates[pair.y]),
-              marker: {
-                size: 6,
-                color: Array.from(colours),
-                cmin: -most,
-                cmax: most,
-                colorscale: mcpca.diverging(),
-                line: { width: 0.6, color: mcpca.colour("muted") },
-                colorbar: { title: { text: "score", side: "right" }, thickness: 10, len: 0.9, outlinewidth: 0 },
-              },
-              hovertemplate: "score %{marker.color:.3~g}<extra></extra>",
-            },
+            ...(variable ? drawn.traces : [byScore]),
             {
               type: "scatter",
               mode: "lines+markers",
@@ -326,10 +374,13 @@
               y: [-dy, dy],
               line: { color: mcpca.colour("accent"), width: 3 },
               marker: { symbol: ["circle-open", "circle"], size: 9, color: mcpca.colour("accent") },
-              hovertemplate: `${mcpca.forPlot(data.mcpcs[j])}<extra></extra>`,
+              hovertemplate: `${mcpca.mcpcPlot(j)}<extra></extra>`,
+              showlegend: false,
             },
           ],
           layout: {
+            showlegend: drawn.names > 0,
+            legend: mcpca.points.legend,
             xaxis: mcpca.axis(name(pair.x)),
             yaxis: mcpca.axis(name(pair.y), { scaleanchor: "x" }),
             hovermode: "closest",
@@ -366,6 +417,17 @@
                 axes.map((a) => [a, name(a)]),
                 pair.y,
                 "y",
+              ),
+            ]
+          : []),
+        ...(rowVariables().length
+          ? [
+              pick(
+                "rows-colour",
+                "Colour by",
+                [["score", "score"], ...rowVariables().map(([key, text]) => [key, mcpca.short(text, 30)])],
+                pair.colour,
+                "colour",
               ),
             ]
           : []),

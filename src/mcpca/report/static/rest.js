@@ -154,6 +154,7 @@
     const choice = votes[name] ? ` Alone it would choose ${votes[name]}.` : "";
     mcpca.draw(charts.criterion, `${name} by rank; the numbers are in the table below.${choice}`, () => ({
       height: 260,
+      file: ["rank", name],
       traces: [
         {
           type: "scatter",
@@ -179,6 +180,12 @@
         shapes: [mark(mcpca.r), ...(COMPARED.has(name) ? [level(threshold)] : [])],
       },
     }));
+  };
+
+  // Labels at 1, 2 and 5 of every decade, or at decades where these are many: labels of all digits lie on each other.
+  const decades = () => {
+    const span = Math.log10(Math.max(...data.scree) / Math.min(...data.scree));
+    return span > 3 ? Math.ceil(span / 6) : "D2";
   };
 
   // Singular values, with the upper end of what noise gives where the rank was selected by comparison with it.
@@ -215,6 +222,7 @@
         }
         return {
           height: 260,
+          file: ["scree"],
           traces,
           layout: {
             showlegend: Boolean(upper),
@@ -223,7 +231,7 @@
             yaxis: mcpca.axis(
               "singular value",
               // Values of 0, as of exactly low-rank covariances, have no logarithm.
-              data.scree.every((v) => v > 0) ? { type: "log", exponentformat: "power" } : {},
+              data.scree.every((v) => v > 0) ? { type: "log", exponentformat: "power", dtick: decades() } : {},
             ),
             shapes: [mark(mcpca.r + 0.5)],
           },

@@ -20,15 +20,18 @@
     text: (row) => (value(row) === 0 ? "< 1e-300" : mcpca.number(value(row), 2)),
   });
 
-  // columns: [{title, value(row), text(row)?, name?, length?}]; rows: any values. `value` is what is sorted and saved,
-  // `text` what is shown; a `name` column holds names of the user's. It can be copied and saved without being opened.
-  mcpca.table = ({ caption, file, columns, rows, open = false, click = null, marked = () => false }) => {
-    let all = rows.length <= FIRST + 2;
-    let sorted = rows,
-      by = null,
-      down = true;
+  // columns: [{title, value(row), text(row)?, sort(row)?, saved?, name?, length?}]; rows: any values. `value` is what is
+  // sorted, unless `sort` is there, and saved, under the title `saved` if there is one; `text` is what is shown, text or
+  // an element; a `name` column holds names of the user's. It can be copied and saved without being opened. A table that
+  // is made anew keeps how it is sorted in `order`, an object of the caller's. `below(row)` is
+  // an element for a line of its own under each row; columns that are `hidden` are saved, not shown.
+  mcpca.table = ({ caption, file, columns: all, rows, open = false, click = null, ...more }) => {
+    const { marked = () => false, order = {}, below = null } = more;
+    const columns = all.filter((column) => !column.hidden);
+    const few = rows.length <= FIRST + 2;
+    let sorted = rows;
     const body = el("tbody");
-    const more = el("button", { type: "button", class: "more small", click: () => ((all = !all), fill()) });
+    const toggle = el("button", { type: "button", class: "more small", click: () => ((order.all = !order.all), fill()) });
 
     const cell = (column, row, first) => {
       const value = column.value(row);
@@ -39,7 +42,7 @@
     };
     const fill = () => {
       body.replaceChildren(
-        ...(all ? sorted : sorted.slice(0, FIRST)).map((row) => {
+        ...(few || order.all || mcpca.printing ? sorted : sorted.slice(0, FIRST)).flatMap((row) => {
           const line = el("tr", {}, ...columns.map((column, c) => cell(column, row, c === 0)));
           if (marked(row)) line.classList.add("marked");
           if (click) {
@@ -48,42 +51,60 @@
               el("button", { type: "button", class: "link", click: () => click(row) }, ...line.firstChild.childNodes),
             );
           }
-          return line;
+          if (!below) return [line];
+          const under = el("tr", { class: "below" }, el("td", { colspan: columns.length }, below(row)));
+          if (marked(row)) under.classList.add("marked");
+          return [line, under];
         }),
       );
-      more.hidden = rows.length <= FIRST + 2;
-      more.textContent = all ? "Show fewer" : `Show all ${mcpca.count(rows.length)}`;
+      toggle.hidden = few;
+      toggle.textContent = order.all ? "Show fewer" : `Show all ${mcpca.count(rows.length)}`;
     };
-    const sortBy = (c, head) => {
-      down = by === c ? !down : typeof columns[c].value(rows[0]) === "number";
-      by = c;
-      const order = mcpca.sortedBy(mcpca.range(rows.length), (i) => columns[c].value(rows[i]));
-      sorted = (down ? order : order.reverse()).map((i) => rows[i]);
-      for (const other of head.parentNode.children) other.removeAttribute("aria-sort");
-      head.setAttribute("aria-sort", down ? "descending" : "ascending");
+    const keyOf = (c) => columns[c].sort ?? columns[c].value;
+    const sort = () => {
+      if (order.by === undefined) return;
+      const key = keyOf(order.by),
+        found = mcpca.sortedBy(mcpca.range(rows.length), (i) => key(rows[i])).map((i) => rows[i]);
+      const unknown = found.filter((row) => key(row) === null);
+      sorted = order.down ? found : [...found.filter((row) => key(row) !== null).reverse(), ...unknown];
+      heads.forEach((head, c) => {
+        if (c === order.by) head.setAttribute("aria-sort", order.down ? "descending" : "ascending");
+        else head.removeAttribute("aria-sort");
+      });
+    };
+    const sortBy = (c) => {
+      order.down = order.by === c ? !order.down : rows.some((row) => typeof keyOf(c)(row) === "number");
+      order.by = c;
+      sort();
       fill();
     };
     const heads = columns.map((column, c) => {
       const head = el("th", {
         scope: "col",
         class: rows.length && typeof column.value(rows[0]) === "number" ? "number" : null,
+        "data-title": column.title, // for paper
       });
-      head.append(el("button", { type: "button", class: "sort", click: () => sortBy(c, head) }, column.title));
+      head.append(el("button", { type: "button", class: "sort", click: () => sortBy(c) }, column.title));
       return head;
     });
     const lines = (write, separator) =>
       [
-        columns.map((column) => write(column.title)),
-        ...sorted.map((row) => columns.map((col) => write(col.value(row)))),
+        all.map((column) => write(column.saved ?? column.title)),
+        ...sorted.map((row) => all.map((col) => write(col.value(row)))),
       ]
         .map((line) => line.join(separator))
         .join("\r\n") + "\r\n";
+    sort();
     fill();
     const button = (text, label, act) =>
       el("button", { type: "button", class: "small", "aria-label": label, click: act }, text);
+    // Other names of MCPCs, or paper, on which all rows are written.
+    const refill = (event) => {
+      if (event.target === event.currentTarget) fill();
+    };
     return el(
       "div",
-      { class: "table" },
+      { class: "table", refill },
       el(
         "div",
         { class: "table-tools" },
@@ -99,7 +120,7 @@
           { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
           el("table", {}, el("caption", { class: "unseen" }, caption), el("thead", {}, el("tr", {}, ...heads)), body),
         ),
-        more,
+        toggle,
       ),
     );
   };

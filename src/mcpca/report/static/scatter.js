@@ -1,0 +1,317 @@
+// Scores of rows on two MCPCs, in all contexts: coloured, with names, and with a table of the rows that are selected by a
+// lasso, by a box, or by ranges and contexts.
+{
+  const { el, data, byId, metadata, number, count } = mcpca;
+  const MOST_COLOURED = 8; // contexts that have a colour at first
+  const HEIGHT = 430;
+  const OTHERS = [
+    ["grey", "grey"],
+    ["hidden", "hidden"],
+  ];
+  const DRAGS = [
+    ["lasso", "select by lasso"],
+    ["select", "select a box"],
+    ["none", "do nothing"],
+  ];
+  const first = { x: 0, y: Math.min(1, mcpca.r - 1), colour: "context", contexts: null, others: "grey" };
+  const state = { ...first };
+  let drag = "lasso",
+    selected = null, // a set of rows, null where none is selected
+    parts,
+    chart;
+
+  const samples = (i) => (data.rows ? data.rows.contexts[i] : null);
+  const withRows = mcpca.range(mcpca.k).filter((i) => samples(i) && samples(i).shown);
+  // Those that vary most along the two, unless others are chosen.
+  const usual = () => {
+    const size = (i) => [state.x, state.y].reduce((s, j) => s + data.loadings[i][j] / (mcpca.largest[j] || 1), 0);
+    return withRows.length <= 2 * MOST_COLOURED ? withRows : mcpca.sortedBy(withRows, size).slice(0, MOST_COLOURED);
+  };
+  const chosen = () => state.contexts ?? usual();
+
+  const rowsOf = (contexts) =>
+    contexts.flatMap((i) => {
+      const scores = mcpca.columns(samples(i).scores);
+      return mcpca.range(samples(i).shown).map((a) => ({
+        x: scores[state.x][a],
+        y: scores[state.y][a],
+        at: metadata.starts[i] + a,
+        context: i,
+      }));
+    });
+
+  mcpca.scatter = { state, selected: () => (selected ? [...selected] : null) };
+  mcpca.scatter.begin = () => {
+    const title = el(
+      "div",
+      { class: "title" },
+      el("h2", { id: "scatter-title" }, "Scatter: rows on two MCPCs"),
+      mcpca.backToMap(),
+    );
+    if (!withRows.length || mcpca.r < 2) {
+      const why = mcpca.r < 2 ? "There is only one MCPC." : "No rows are in this file.";
+      byId("scatter").append(title, el("p", { class: "muted" }, why));
+      return;
+    }
+    parts = Object.fromEntries(["controls", "words", "select", "table"].map((name) => [name, el("div")]));
+    parts.selected = el("p", { id: "scatter-selected", class: "muted", role: "status" });
+    chart = mcpca.chart("chart-scatter");
+    byId("scatter").append(title, parts.controls, parts.words, chart, parts.select, parts.selected, parts.table);
+    const whole = (key, field, n) =>
+      mcpca.address.register(key, {
+        read: (text) => {
+          const value = Number(text);
+          state[field] = Number.isInteger(value) && value >= 1 && value <= n ? value - 1 : first[field];
+        },
+        write: () => (state[field] === first[field] ? null : String(state[field] + 1)),
+      });
+    whole("scatter-x", "x", mcpca.r);
+    whole("scatter-y", "y", mcpca.r);
+    mcpca.address.register("scatter-colour", {
+      read: (text) => (state.colour = colours().some(([key]) => key === text) ? text : first.colour),
+      write: () => (state.colour === first.colour ? null : state.colour),
+    });
+    mcpca.address.register("scatter-contexts", {
+      read: (text) => {
+        const given = text === null ? null : text === "all" ? withRows : text.split(".").map((one) => Number(one) - 1);
+        state.contexts = given && given.length && given.every((i) => withRows.includes(i)) ? [...new Set(given)] : null;
+      },
+      write: () => {
+        if (!state.contexts) return null;
+        return state.contexts.length === withRows.length ? "all" : state.contexts.map((i) => i + 1).join(".");
+      },
+    });
+    mcpca.address.register("scatter-others", {
+      read: (text) => (state.others = text === "hidden" ? text : first.others),
+      write: () => (state.others === first.others ? null : state.others),
+      show: () => {
+        selected = null;
+        show();
+      },
+    });
+    if (window.innerWidth <= 700) drag = "none"; // a finger that drags scrolls the page
+    document.addEventListener("renamed", show);
+    show();
+  };
+
+  const colours = () => [
+    ["context", "context"],
+    ...mcpca.points.variables().map(([key, name]) => [key, mcpca.short(name, 30)]),
+  ];
+  const set = (field, value) => {
+    state[field] = value;
+    if (field === "x" || field === "y") selected = null; // other axes, other rows
+    show();
+    mcpca.address.push();
+  };
+
+  const show = () => {
+    controls();
+    words();
+    draw();
+    selecting();
+    table();
+  };
+
+  const controls = () => {
+    const focused = document.activeElement?.id; // controls are made anew
+    const axes = data.mcpcs.map((_, j) => [j, mcpca.mcpcName(j)]);
+    const pick = (id, label, entries, field, read) =>
+      mcpca.picker(id, label, entries, state[field], (to) => set(field, read(to)));
+    const list = mcpca.options(
+      el("select", {
+        id: "scatter-contexts",
+        multiple: true,
+        size: 5,
+        change: (event) => {
+          const to = [...event.target.selectedOptions].map((option) => Number(option.value));
+          set("contexts", to.length ? to : null);
+        },
+      }),
+      withRows.map((i) => [i, mcpca.contextName(i, 40)]),
+      null,
+    );
+    for (const option of list.options) option.selected = chosen().includes(Number(option.value));
+    const button = (id, text, act) => el("button", { type: "button", class: "small", id, click: act }, text);
+    parts.controls.replaceChildren(
+      el(
+        "div",
+        { class: "controls" },
+        pick("scatter-x", "Across", axes, "x", Number),
+        pick("scatter-y", "Up", axes, "y", Number),
+        pick("scatter-colour", "Colour by", colours(), "colour", String),
+        pick("scatter-others", "Other contexts", OTHERS, "others", String),
+        mcpca.picker("scatter-drag", "Drag to", DRAGS, drag, (to) => {
+          drag = to;
+          draw();
+        }),
+        el(
+          "div",
+          { class: "with-buttons" },
+          el("label", {}, "Contexts ", list),
+          button("scatter-all", "All", () => set("contexts", withRows)),
+          button("scatter-usual", "Those that vary most", () => set("contexts", null)),
+        ),
+      ),
+    );
+    if (focused?.startsWith("scatter-")) byId(focused)?.focus();
+  };
+
+  const words = () => {
+    const of = chosen().length;
+    const some = of < withRows.length ? `${count(of)} of ${mcpca.many(withRows.length, "context")} in colour. ` : "";
+    parts.words.replaceChildren(
+      el("p", { id: "scatter-words", class: "muted" }, `${some}Scores are from the mean of each context. ${data.rows.words}`),
+    );
+  };
+
+  // Points of the chart: grey ones first.
+  const layers = () => {
+    const inColour = new Set(chosen());
+    const strong = rowsOf(chosen());
+    const weak = state.others === "hidden" ? [] : rowsOf(withRows.filter((i) => !inColour.has(i)));
+    const variable = mcpca.points.variable(state.colour) ?? mcpca.points.ofContexts(chosen());
+    for (const p of [...weak, ...strong]) {
+      p.text = `${mcpca.forPlot(metadata.rowName(p.at), 60)}<br>${mcpca.forPlot(data.contexts[p.context], 40)}`;
+      if (state.colour !== "context" && inColour.has(p.context)) {
+        const value = metadata.textOf(variable[2], variable[3](p.at, p.context));
+        p.text += `<br>${mcpca.forPlot(variable[1])}: ${mcpca.forPlot(value, 40)}`;
+      }
+      p.text += `<br>${number(p.x, 3)}, ${number(p.y, 3)}`;
+    }
+    return { weak, strong, variable };
+  };
+
+  const draw = () => {
+    mcpca.draw(
+      chart,
+      `Scores of rows on ${mcpca.mcpcName(state.x)} and ${mcpca.mcpcName(state.y)}, coloured by ${label()}. Rows are ` +
+        "selected by ranges below, and shown in a table.",
+      () => {
+        const { weak, strong, variable } = layers();
+        const drawn = mcpca.points.traces(strong, variable, { selected });
+        const kind = mcpca.points.kind(weak.length + strong.length);
+        const others = {
+          type: kind,
+          mode: "markers",
+          name: "other contexts",
+          x: weak.map((p) => p.x),
+          y: weak.map((p) => p.y),
+          text: weak.map((p) => p.text),
+          customdata: weak.map((p) => p.at),
+          hovertemplate: "%{text}<extra></extra>",
+          marker: { size: 4, color: mcpca.colour("line") },
+          unselected: { marker: { opacity: 0.25 } },
+          ...(selected ? { selectedpoints: mcpca.range(weak.length).filter((a) => selected.has(weak[a].at)) } : {}),
+        };
+        // WebGL and SVG in one chart would lie in two layers, the first below the second.
+        for (const trace of drawn.traces) trace.type = kind;
+        const names = drawn.names + (weak.length ? 1 : 0);
+        return {
+          file: ["scatter", data.mcpcs[state.x], data.mcpcs[state.y]],
+          height: HEIGHT + mcpca.points.legendHeight(names, chart.clientWidth || 600),
+          traces: [...(weak.length ? [others] : []), ...drawn.traces],
+          layout: {
+            dragmode: drag === "none" ? false : drag,
+            hovermode: "closest",
+            showlegend: names > 0,
+            legend: mcpca.points.legend,
+            xaxis: mcpca.axis(`score on ${mcpca.mcpcPlot(state.x)}`),
+            yaxis: mcpca.axis(`score on ${mcpca.mcpcPlot(state.y)}`),
+            newselection: { line: { color: mcpca.colour("accent"), width: 2 } },
+          },
+          after: listen,
+        };
+      },
+    );
+  };
+  const label = () => colours().find(([key]) => key === state.colour)[1];
+
+  const listen = (node) => {
+    node.removeAllListeners("plotly_selected");
+    node.on("plotly_selected", (event) => {
+      if (!event) return; // a click beside all points
+      selected = new Set(event.points.map((p) => p.customdata));
+      table();
+    });
+  };
+
+  // Ranges and contexts, for those who use no pointer.
+  const range = { x: ["", ""], y: ["", ""] };
+  const selecting = () => {
+    const field = (axis, end, text) =>
+      el(
+        "label",
+        {},
+        text,
+        el("input", {
+          type: "number",
+          step: "any",
+          id: `select-${axis}-${end ? "to" : "from"}`,
+          value: range[axis][end],
+          input: (event) => (range[axis][end] = event.target.value),
+        }),
+      );
+    const act = (text, id, click) => el("button", { type: "button", class: "small", id, click }, text);
+    const open = parts.select.querySelector("details")?.open ?? false;
+    parts.select.replaceChildren(
+      el(
+        "details",
+        { open },
+        el("summary", {}, "Select rows by ranges, without a pointer"),
+        el(
+          "div",
+          { class: "controls" },
+          field("x", 0, `${mcpca.mcpcName(state.x)} from `),
+          field("x", 1, "to "),
+          field("y", 0, `${mcpca.mcpcName(state.y)} from `),
+          field("y", 1, "to "),
+          act("Select rows in colour", "select-rows", () => {
+            const within = (v, [from, to]) => (from === "" || v >= Number(from)) && (to === "" || v <= Number(to));
+            const found = rowsOf(chosen()).filter((p) => within(p.x, range.x) && within(p.y, range.y));
+            choose(new Set(found.map((p) => p.at)));
+          }),
+          act("Select none", "select-none", () => choose(null)),
+        ),
+      ),
+    );
+  };
+  const choose = (rows) => {
+    selected = rows;
+    draw();
+    table();
+  };
+
+  const table = () => {
+    if (!selected) {
+      parts.selected.textContent = "Drag around points to have them in a table.";
+      return parts.table.replaceChildren();
+    }
+    const rows = rowsOf(withRows).filter((p) => selected.has(p.at));
+    const known = (name, column, value) => ({
+      title: mcpca.short(name),
+      name: Boolean(column.categories),
+      value: (p) => {
+        const v = value(p.at, p.context);
+        return !metadata.isKnown(column, v) ? null : column.categories ? column.categories[v] : v;
+      },
+      text: (p) => metadata.textOf(column, value(p.at, p.context)),
+    });
+    parts.selected.textContent = `${mcpca.many(rows.length, "row")} selected.`;
+    parts.table.replaceChildren(
+      mcpca.table({
+        caption: `Selected rows on ${mcpca.mcpcName(state.x)} and ${mcpca.mcpcName(state.y)}`,
+        file: `rows-mcpc-${state.x + 1}-${state.y + 1}.csv`,
+        columns: [
+          { title: "row", name: true, value: (p) => metadata.rowName(p.at) },
+          { title: "context", name: true, value: (p) => data.contexts[p.context] },
+          { title: data.mcpcs[state.x], value: (p) => p.x },
+          ...(state.x === state.y ? [] : [{ title: data.mcpcs[state.y], value: (p) => p.y }]),
+          ...mcpca.points.variables().map(([, name, column, value]) => known(name, column, value)),
+        ],
+        rows,
+        open: true,
+      }),
+    );
+  };
+}
