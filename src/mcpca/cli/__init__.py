@@ -9,6 +9,8 @@ From top to bottom:
     ``_fitting``, ``_applying``, ``_ranking``, ``_doctor``   what the commands do: a function ``run_NAME`` each
     ``_repeating``, ``_comparing``                           what is done with runs: ``repeat`` and ``compare``
     ``_model_tables``, ``_record``, ``_suspects``            parts of the results: tables, ``run.json``, odd columns
+    ``_top_features``, ``_evidence``, ``_context_test``      parts of the results: poles, what comes back, what differs
+    ``_reporting``      the picture and the report
     ``_located``        where the files of a recorded run are now
     ``_opening``        a page in the system's browser
     ``_outputs``        files and folders that are written whole or not at all, and never over something unasked
