@@ -63,6 +63,7 @@
     if (mcpca.printing) printed.add(node);
     const { traces, layout, height, after } = drawn.get(node)();
     const merged = { ...base(height), ...layout };
+    node.style.minHeight = `${height}px`; // Plotly takes the height of its place where the window has changed
     Plotly.react(node, mcpca.printing ? vectors(traces) : traces, merged, config);
     after?.(node); // where a chart listens to its reader
   };
@@ -111,6 +112,10 @@
     const { traces, layout, height } = drawn.get(node)();
     const merged = { ...base(height), ...layout, width, paper_bgcolor: "#ffffff" };
     return { traces: vectors(traces), layout: merged, label: node.getAttribute("aria-label") };
+  };
+  mcpca.outdated = (node) => {
+    if (drawn.has(node)) stale.add(node);
+    mcpca.paintStale();
   };
   mcpca.painted = (node) => drawn.has(node) && !stale.has(node);
   mcpca.repaint = () => {

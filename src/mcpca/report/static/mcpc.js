@@ -344,7 +344,6 @@
           return `${mcpca.forPlot(mcpca.metadata.rowName(at), 60)}${known}<br>score ${number(colours[a], 3)}`;
         });
         const points = across.map((x, a) => ({ x, y: up[a], at: mcpca.metadata.starts[i] + a, context: i, text: said[a] }));
-        const drawn = variable ? mcpca.points.traces(points, variable) : { traces: [], names: 0 };
         const byScore = {
           type: "scatter",
           mode: "markers",
@@ -361,12 +360,15 @@
           },
           text: said,
           hovertemplate: "%{text}<extra></extra>",
+          showlegend: false,
         };
+        const drawn = variable ? mcpca.points.traces(points, variable) : [byScore];
+        const { height, layout } = mcpca.points.below(380, parts.rowChart, drawn);
         return {
           file: ["rows", data.mcpcs[j], data.contexts[i]],
-          height: 380 + mcpca.points.legendHeight(drawn.names, parts.rowChart.clientWidth || 600),
+          height,
           traces: [
-            ...(variable ? drawn.traces : [byScore]),
+            ...drawn,
             {
               type: "scatter",
               mode: "lines+markers",
@@ -379,8 +381,7 @@
             },
           ],
           layout: {
-            showlegend: drawn.names > 0,
-            legend: mcpca.points.legend,
+            ...layout,
             xaxis: mcpca.axis(name(pair.x)),
             yaxis: mcpca.axis(name(pair.y), { scaleanchor: "x" }),
             hovermode: "closest",
