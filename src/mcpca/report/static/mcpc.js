@@ -330,7 +330,9 @@
     mcpca.draw(
       parts.rowChart,
       `Rows of ${mcpca.contextName(i)} along PC ${pair.x + 1} and PC ${pair.y + 1}, coloured by ` +
-        (rowVariable(pair.colour) ? `${mcpca.short(rowVariable(pair.colour)[1])}, with the axis of ` : "their scores on ") +
+        (rowVariable(pair.colour)
+          ? `${mcpca.short(rowVariable(pair.colour)[1])}, with the axis of `
+          : "their scores on ") +
         `${mcpca.mcpcName(j)}${rowVariable(pair.colour) ? "" : ", with its axis"}.`,
       () => {
         const most = colours.reduce((a, b) => Math.max(a, Math.abs(b)), 0) || 1; // 0 is the middle of the colours
@@ -338,9 +340,8 @@
         const variable = rowVariable(pair.colour);
         const said = across.map((_, a) => {
           const at = mcpca.metadata.starts[i] + a;
-          const known = variable
-            ? `<br>${mcpca.forPlot(variable[1])}: ${mcpca.forPlot(mcpca.metadata.textOf(variable[2], variable[3](at, i)), 40)}`
-            : "";
+          const value = variable ? mcpca.metadata.textOf(variable[2], variable[3](at, i)) : "";
+          const known = variable ? `<br>${mcpca.forPlot(variable[1])}: ${mcpca.forPlot(value, 40)}` : "";
           return `${mcpca.forPlot(mcpca.metadata.rowName(at), 60)}${known}<br>score ${number(colours[a], 3)}`;
         });
         const points = across.map((x, a) => ({ x, y: up[a], at: mcpca.metadata.starts[i] + a, context: i, text: said[a] }));

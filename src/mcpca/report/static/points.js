@@ -5,7 +5,10 @@
 
   // What rows can be coloured by: [key, label, column, value(row, context)]. A row is a number over all contexts.
   mcpca.points.variables = () => [
-    ...metadata.rowColumns.map((column, c) => [`row-${c + 1}`, column.name, column, (at) => metadata.valuesOf(column)[at]]),
+    ...metadata.rowColumns.map((column, c) => {
+      const value = (at) => metadata.valuesOf(column)[at];
+      return [`row-${c + 1}`, column.name, column, value];
+    }),
     ...metadata.columns.map((column, c) => [`known-${c + 1}`, column.name, column, (at, i) => column.values[i]]),
   ];
   mcpca.points.variable = (key) => mcpca.points.variables().find(([name]) => name === key) ?? null;
@@ -54,7 +57,12 @@
         cmin: scale.low,
         cmax: scale.high > scale.low ? scale.high : scale.low + 1,
         colorscale: "Viridis",
-        colorbar: { title: { text: mcpca.forPlot(column.name), side: "right" }, thickness: 10, len: 0.9, outlinewidth: 0 },
+        colorbar: {
+          title: { text: mcpca.forPlot(column.name), side: "right" },
+          thickness: 10,
+          len: 0.9,
+          outlinewidth: 0,
+        },
       };
       return [...grey, trace(known, mcpca.forPlot(column.name), marker, { showlegend: false })];
     }

@@ -1,5 +1,5 @@
-// Scores of rows on two MCPCs, in all contexts: coloured, with names, and with a table of the rows that are selected by a
-// lasso, by a box, or by ranges and contexts.
+// Scores of rows on two MCPCs, in all contexts: coloured, with names, and with a table of the rows that are selected by
+// a lasso, by a box, or by ranges and contexts.
 {
   const { el, data, byId, metadata, number, count } = mcpca;
   const MOST_COLOURED = 8; // contexts that have a colour at first
@@ -166,7 +166,8 @@
     const some = of < withRows.length ? `${count(of)} of ${mcpca.many(withRows.length, "context")} in colour. ` : "";
     const all = countOf(chosen()) + countOf(others()),
       drawn = mcpca.count(Math.min(all, MOST_DRAWN));
-    const thin = all > MOST_DRAWN ? `About ${drawn} of ${mcpca.count(all)} points are drawn, and all can be selected. ` : "";
+    const said = `About ${drawn} of ${mcpca.count(all)} points are drawn, and all can be selected. `,
+      thin = all > MOST_DRAWN ? said : "";
     parts.words.replaceChildren(
       el(
         "p",
