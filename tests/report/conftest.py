@@ -11,6 +11,17 @@ import pytest
 
 @pytest.fixture(scope="module")
 def browser():
+    """Chromium without scroll bars, as on a phone: pictures are of the page alone."""
+    yield from _started("--hide-scrollbars")
+
+
+@pytest.fixture(scope="module")
+def browser_with_bars():
+    """Chromium with scroll bars that take room, as on most desktops."""
+    yield from _started()
+
+
+def _started(*more):
     binary = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     driver = shutil.which("chromedriver")
     try:
@@ -29,7 +40,7 @@ def browser():
     options = webdriver.ChromeOptions()
     options.binary_location = binary
     # Containers have no sandbox for root and little shared memory.
-    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"):
+    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", *more):
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     found = webdriver.Chrome(options=options, service=Service(driver))

@@ -63,6 +63,7 @@
     if (mcpca.printing) printed.add(node);
     const { traces, layout, height, after } = drawn.get(node)();
     const merged = { ...base(height), ...layout };
+    node.style.minHeight = `${height}px`; // when the window changes Plotly forgets the height, and keeps the picture
     Plotly.react(node, mcpca.printing ? vectors(traces) : traces, merged, config);
     after?.(node); // where a chart listens to its reader
   };

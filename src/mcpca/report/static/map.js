@@ -133,7 +133,8 @@
     const top = byId("map").parentNode.getBoundingClientRect().top + window.scrollY;
     const kept = parseFloat(getComputedStyle(byId("map")).top); // where it stays
     const [first, then] = [top, kept].map((from) => window.innerHeight - from - around);
-    return Math.max(LEAST, Math.min(Math.max(first, needed), then));
+    // In a low window the section is scrolled rather than the map in it.
+    return Math.max(LEAST, Math.min(needed, 0.6 * window.innerHeight), Math.min(Math.max(first, needed), then));
   };
 
   const measure = () => {

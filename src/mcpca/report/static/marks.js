@@ -141,7 +141,7 @@
       (j) => level("back", j) === 1 && level("differs", j) === 1,
       "those that come back and differ between contexts",
     ],
-    present: ["present somewhere", ["present"], (j) => level("present", j) > 0, "those present in some context"],
+    present: ["that are present", ["present"], (j) => level("present", j) > 0, "those present in some context"],
   };
   const fillFilter = (select) =>
     select.replaceChildren(

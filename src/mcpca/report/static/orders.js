@@ -9,7 +9,7 @@
     given: ["order given", () => mcpca.range(mcpca.k)],
     cluster: ["similarity", () => data.orders.contexts],
     name: ["name", () => mcpca.range(mcpca.k).sort((a, b) => collator.compare(data.contexts[a], data.contexts[b]))],
-    chosen: ["the chosen MCPC", () => by(mcpca.k, (i) => data.loadings[i][mcpca.chosen.mcpc])],
+    chosen: ["chosen MCPC", () => by(mcpca.k, (i) => data.loadings[i][mcpca.chosen.mcpc])],
     total: ["total loading", () => by(mcpca.k, (i) => totals[i])],
     explained: ["quality of fit", () => by(mcpca.k, (i) => given.explained[i])],
     rows: ["number of rows", () => by(mcpca.k, (i) => given.rows[i])],

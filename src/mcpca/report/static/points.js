@@ -82,7 +82,7 @@
     return { traces: [...grey, ...named], names: named.length + grey.length };
   };
 
-  // Pixels that a legend of so many names takes below a chart, about.
+  // Pixels that a legend of so many names takes above a chart, about. Below it would lie on the labels of the axis.
   mcpca.points.legendHeight = (names, width) => (names ? 22 * Math.ceil((names * 130) / Math.max(width - 60, 200)) + 12 : 0);
-  mcpca.points.legend = { orientation: "h", x: 0, y: -0.14, yanchor: "top", itemclick: false, itemdoubleclick: false };
+  mcpca.points.legend = { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", itemclick: false, itemdoubleclick: false };
 }
