@@ -95,8 +95,10 @@ def test_no_text_lies_on_other_text(browser, tested):
         assert themes == {"light", "dark"}
     assert not failures, "\n".join(failures)
     # What is asked for can fail: in one grid with all the rest, the map stays over it.
-    page.run("const rest = document.querySelector('.rest'); rest.style.gridColumn = '1 / -1';"
-             "document.querySelector('.explore').append(rest)")
+    page.run(
+        "const rest = document.querySelector('.rest'); rest.style.gridColumn = '1 / -1';"
+        "document.querySelector('.explore').append(rest)"
+    )
     found = sweep(page, 1400)
     assert all(found[section]["found"] for section in ("diagnostics", "about"))
     page.driver.get("about:blank")
