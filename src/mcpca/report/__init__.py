@@ -4,8 +4,8 @@
 
 ``_render`` checks the arguments, ``_rows`` samples rows, ``_known`` gathers what is known of contexts and rows
 (``_metadata`` from tables, ``_obs_metadata`` from an AnnData), ``_content`` gathers all that is shown in one dictionary
-(with sentences from ``_words``, numbers from ``_encode``), and ``_page`` puts it into HTML beside the scripts in
-``static``.
+(with sentences from ``_words``, numbers from ``_encode``, all features from ``_features``), and ``_page`` puts it into
+HTML beside the scripts in ``static``.
 """
 
 from ._render import render, write_report

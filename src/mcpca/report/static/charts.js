@@ -69,7 +69,7 @@
   };
 
   // A place for a chart; `label` is what a screen reader says, `make` returns {traces, layout, height, file, after}:
-  // `file` are words for a file of its own (what it is, of which MCPC or context), `after` is called when it is painted.
+  // `file` are words for the name of its file (what it is, of which MCPC or context), `after` is called once painted.
   // It is painted when it comes near the window: a choice changes many charts, of which few are looked at.
   const watcher = new IntersectionObserver(
     (entries) => {

@@ -41,7 +41,13 @@
       ["naming", "words", "features", "loadings", "scores", "rows", "back"].map((name) => [name, el("div")]),
     );
     byId("mcpc").append(
-      el("div", { class: "title" }, el("h2", { id: "mcpc-title" }, el("span", { class: "screen-only" }, "MCPC"), printedName), chooser.node, mcpca.backToMap()),
+      el(
+        "div",
+        { class: "title" },
+        el("h2", { id: "mcpc-title" }, el("span", { class: "screen-only" }, "MCPC"), printedName),
+        chooser.node,
+        mcpca.backToMap(),
+      ),
       ...Object.values(parts),
     );
     parts.naming.append(mcpca.names.box);
@@ -330,7 +336,9 @@
     mcpca.draw(
       parts.rowChart,
       `Rows of ${mcpca.contextName(i)} along PC ${pair.x + 1} and PC ${pair.y + 1}, coloured by ` +
-        (rowVariable(pair.colour) ? `${mcpca.short(rowVariable(pair.colour)[1])}, with the axis of ` : "their scores on ") +
+        (rowVariable(pair.colour)
+          ? `${mcpca.short(rowVariable(pair.colour)[1])}, with the axis of `
+          : "their scores on ") +
         `${mcpca.mcpcName(j)}${rowVariable(pair.colour) ? "" : ", with its axis"}.`,
       () => {
         const most = colours.reduce((a, b) => Math.max(a, Math.abs(b)), 0) || 1; // 0 is the middle of the colours
@@ -343,7 +351,13 @@
             : "";
           return `${mcpca.forPlot(mcpca.metadata.rowName(at), 60)}${known}<br>score ${number(colours[a], 3)}`;
         });
-        const points = across.map((x, a) => ({ x, y: up[a], at: mcpca.metadata.starts[i] + a, context: i, text: said[a] }));
+        const points = across.map((x, a) => ({
+          x,
+          y: up[a],
+          at: mcpca.metadata.starts[i] + a,
+          context: i,
+          text: said[a],
+        }));
         const drawn = variable ? mcpca.points.traces(points, variable) : { traces: [], names: 0 };
         const byScore = {
           type: "scatter",

@@ -80,6 +80,7 @@
       },
     });
     if (window.innerWidth <= 700) drag = "none"; // a finger that drags scrolls the page
+    document.addEventListener("renamed", show);
     show();
   };
 
@@ -197,6 +198,7 @@
         for (const trace of drawn.traces) trace.type = kind;
         const names = drawn.names + (weak.length ? 1 : 0);
         return {
+          file: ["scatter", data.mcpcs[state.x], data.mcpcs[state.y]],
           height: HEIGHT + mcpca.points.legendHeight(names, chart.clientWidth || 600),
           traces: [...(weak.length ? [others] : []), ...drawn.traces],
           layout: {
@@ -204,8 +206,8 @@
             hovermode: "closest",
             showlegend: names > 0,
             legend: mcpca.points.legend,
-            xaxis: mcpca.axis(`score on ${mcpca.forPlot(data.mcpcs[state.x])}`),
-            yaxis: mcpca.axis(`score on ${mcpca.forPlot(data.mcpcs[state.y])}`),
+            xaxis: mcpca.axis(`score on ${mcpca.mcpcPlot(state.x)}`),
+            yaxis: mcpca.axis(`score on ${mcpca.mcpcPlot(state.y)}`),
             newselection: { line: { color: mcpca.colour("accent"), width: 2 } },
           },
           after: listen,
