@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from . import plotting as pl
 from . import tl
+from ._comparison.models import ModelComparison, compare_models
 from ._comparison.solvers import compare_solvers
 from ._covariances.context_covariances import ContextCovariances, context_covariances
 from ._covariances.moments import ContextMoments
@@ -77,6 +78,7 @@ __all__ = [
     "IdentifiabilityWarning",
     "Landscape",
     "Matching",
+    "ModelComparison",
     "NoStableRankError",
     "NotCountsWarning",
     "NothingAboveNoiseError",
@@ -100,6 +102,7 @@ __all__ = [
     "baselines",
     "choose_rank",
     "common_principal_components",
+    "compare_models",
     "compare_solvers",
     "context_covariances",
     "context_dependence",

@@ -133,7 +133,7 @@ def test_raw_counts_are_warned_of_by_the_option(file, tmp_path, run):
         (["--target-sum", "8"], "--target-sum has no effect"),
         (["--normalize", "log1p", "--mask-var", "highly_variable"], "totals of rows are over all features"),
         (["--normalize", "log1p", "--obsm", "X_pca"], "--normalize is for counts, and --obsm X_pca has none"),
-        (["--normalize", "log1p", "--hvg", "21"], "--hvg=21 is out of bounds"),
+        (["--normalize", "log1p", "--hvg", "21"], "--hvg 21 is out of bounds: it goes from 1 to 20"),
         (["--normalize", "log2p"], "'log2p' is not"),
     ],
 )

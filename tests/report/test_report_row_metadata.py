@@ -1,4 +1,4 @@
-"""Metadata in the report: what is embedded is the source's, for every form of rows and tables, and mistakes are named."""
+"""Metadata in the report: what is embedded is the source's, for every form of rows and tables; mistakes are named."""
 
 import base64
 import re
@@ -175,7 +175,7 @@ def adata(planted, table):
 
 
 def test_an_anndata_brings_its_metadata(adata, planted, table):
-    X, y, _ = planted
+    X, _, _ = planted
     data = content(render(adata))
     found = {c["name"]: c for c in data["metadata"]["contexts"]}
     assert set(found) == {"sex", "age"}  # "donor" repeats the contexts, "same" tells nothing
@@ -208,7 +208,7 @@ def test_an_anndata_beside_a_model_brings_it_too(adata, planted):
 
 
 def test_context_metadata_by_index_by_position_and_by_name(planted):
-    X, y, model = planted
+    _, _, model = planted
     order = model.contexts_.tolist()
     frame = pd.DataFrame({"tissue": ["soft", "soft", "hard"], "dose": [1.5, np.nan, 3]}, index=["gut", "lung", "bone"])
     by_frame = content(render(model, context_metadata=frame))["metadata"]["contexts"]
@@ -304,7 +304,7 @@ def test_the_page_stays_small(planted, tmp_path):
     assert shown * 200 < sizes[2] - sizes[1] < shown * 205
     texts = {"essay": [f"{i} {'word' * 100}" for i in range(n)]}
     data = content(render(model, X=big, y=labels, row_metadata=texts))["metadata"]["rows"][0]
-    assert data["kind"] == "i2" and len(data["categories"]) == shown and max(map(len, data["categories"])) == 200
+    assert (data["kind"], len(data["categories"]), max(map(len, data["categories"]))) == ("i2", shown, 200)
     many = {f"essay {c}": [f"{c} {i} {'word' * 100}" for i in range(n)] for c in range(6)}
     with pytest.raises(ValueError, match=r"row_metadata would take 2\.\d MB of the page, and may take 2; pass fewer"):
         render(model, X=big, y=labels, row_metadata=many)

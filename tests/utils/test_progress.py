@@ -100,10 +100,10 @@ def data():
 def test_nothing_for_two_seconds_then_a_line_that_goes_away(screen, clock):
     with reporting(None, "fit") as report:
         report("basis", 0, 4)
-        clock.now += 1.9
+        clock.now += 1.0
         report("basis", 1, 4)
         assert screen.getvalue() == ""
-        clock.now += 0.2
+        clock.now += 1.1
         report("basis", 2, 4)
         assert screen.lines() == ["[mcpca] ############............ 2/4 basis, after 2 s, 2 s left"]
         clock.now += 0.05
@@ -270,8 +270,8 @@ def test_true_prints_lines_in_a_log(capsys, clock):
             clock.now += 6
     assert capsys.readouterr().err.splitlines() == [
         "[mcpca] basis: 0/4",
-        "[mcpca] basis: 2/4, 12 s left",
-        "[mcpca] basis: 4/4",
+        "[mcpca] basis: 2/4, after 12 s, 12 s left",
+        "[mcpca] basis: 4/4, after 24 s",
     ]
 
 
@@ -305,7 +305,7 @@ def test_functions_without_the_option_show_that_they_work(screen, at_once):
 def test_the_command_line_draws_with_the_same_code(screen, clock, capsys):
     console = Console()
     with console.phase("fit"):
-        for done in (0, 25, 26, 50):
+        for done in (0, 17, 33, 50):
             console.progress("pass 1", done, 100)
             clock.now += 2
         assert screen.lines() == ["mcpca: ############............ 50/100 pass 1, after 6 s, 6 s left"]

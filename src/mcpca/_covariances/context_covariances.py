@@ -20,6 +20,7 @@ from .._data.scatter import OUTER_ROWS, add_centred, add_outer, keeps_digits
 from .._utils.parallel import each, n_workers
 from .._utils.printing import Shown, contexts_in_words
 from .._utils.progress import reporting
+from .._utils.stages import uneven
 from .._utils.types import Array, Report
 from .checkpoint import Checkpoint
 from .nuisance import NuisanceFactors, check_nuisance, degrees_of_freedom, nuisance_factors
@@ -141,7 +142,7 @@ def second_moments_about(contexts: Contexts, means: Sequence[Array], report: Rep
         moments = []
         for i, mean in enumerate(means):
             moments.append(_second_moment(contexts, i, mean))
-            report("contexts", i + 1, len(means))
+            report(uneven("contexts"), i + 1, len(means))
         return np.stack(moments)
     row_means, S = scatters(contexts, report)
     for moment, n, row_mean, mean in zip(S, contexts.n_samples.tolist(), row_means, means, strict=True):
@@ -232,8 +233,10 @@ def _in_memory(contexts: Contexts, report: Report, divisors: Array | None) -> tu
 
     # No sum crosses contexts, so pieces can be taken by any thread, in any order.
     pieces = np.array_split(np.arange(k), min(k, _PROGRESS_PIECES))
+    # In rows, which take the time: contexts may be of any size.
+    rows = np.cumsum(contexts.n_samples)
     for piece, _ in zip(pieces, each(fill, pieces, workers), strict=True):
-        report("covariances", int(piece[-1]) + 1, k)
+        report("covariances", int(rows[piece[-1]]), int(rows[-1]))
     # Only now, and only where a mean is not finite: a search of all rows beforehand would be another pass over them.
     for bad in np.flatnonzero(~np.isfinite(means).all(axis=1)):
         contexts.check_finite(int(bad))

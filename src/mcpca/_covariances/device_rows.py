@@ -34,6 +34,7 @@ from .._utils.array_api import (
     without_gradient,
 )
 from .._utils.device_csr import DeviceCSR
+from .._utils.stages import uneven
 from .._utils.types import Array, Report
 from .context_covariances import ContextCovariances
 from .nuisance import NuisanceFactors, degrees_of_freedom
@@ -248,7 +249,7 @@ def device_covariances(
             S[i] = covariance
         # About twenty reports, however many contexts there are.
         if (i + 1) % max(1, k // _PROGRESS_REPORTS) == 0 or i + 1 == k:
-            report("covariances", i + 1, k)
+            report(uneven("covariances"), i + 1, k)
     S = S if in_place else xp.stack(S)
     # NaN and infinite rows are found by their means, and only such contexts are copied to the host for the message.
     means = np.asarray(to_host(xp.stack(device_means)), dtype=np.float64)

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from .._data.contexts import Contexts
+from .._utils.stages import uneven
 from .._utils.types import Array, Report
 from .._utils.wording import listed, quoted
 
@@ -126,7 +127,7 @@ def _sums(contexts: Contexts, report: Report) -> tuple[Array, Array]:
             )
         sums[i] += values.sum(axis=0)
         counts[i] += seen.sum(axis=0)
-        report("rows", i + 1, k)
+        report(uneven("rows"), i + 1, k)
     empty = np.flatnonzero(~counts.any(axis=1))
     if len(empty):
         names = [contexts.names.tolist()[i] for i in empty]

@@ -46,6 +46,7 @@ from .._data.row_marks import marks_of
 from .._data.sources import check_block
 from .._utils.parallel import each, n_workers
 from .._utils.progress import silent
+from .._utils.stages import Stage
 from .._utils.types import Array, Report
 from .checkpoint import Checkpoint, PassUnderWay
 from .read_ahead import steady_threads
@@ -78,7 +79,7 @@ class PassLedger:
     def enter(self, stage: str) -> str:
         """Count a pass, and return the heading for its progress, such as "pass 3, basis"."""
         self.n_passes += 1
-        return f"pass {self.n_passes}, {stage}"
+        return Stage(f"pass {self.n_passes}, {stage}", "pass")
 
 
 @dataclass(frozen=True)

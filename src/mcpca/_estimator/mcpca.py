@@ -460,6 +460,20 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         if columns:
             self.label_columns_ = list(columns)
 
+    def _repr_html_inner(self) -> str:
+        """Return what a notebook shows: the map and a line per MCPC, or scikit-learn's diagram before a fit."""
+        return str(self._repr_mimebundle_().get("text/html", ""))
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
+        """Return what notebooks show, in the conventions of scikit-learn, whose setting ``display`` is obeyed."""
+        bundle: dict[str, Any] = super()._repr_mimebundle_(**kwargs)
+        if "text/html" in bundle and hasattr(self, "components_"):
+            # Late: the room of results is above this one.
+            from .._results.notebook import model_html
+
+            bundle["text/html"] = model_html(self)
+        return bundle
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         # Sparse rows are centred implicitly, in covariances and in scores.

@@ -54,6 +54,7 @@ from .._model.outlyingness import row_distances
 from .._solvers import SOLVERS, check_solver
 from .._utils.array_api import like
 from .._utils.progress import silent
+from .._utils.stages import Stage
 from .._utils.types import Array, Report
 from .._utils.user_warnings import muted, warn
 from .._utils.wording import listed
@@ -66,6 +67,7 @@ MIN_ROWS = 5
 LEAST_FREEDOM = 1.0
 MOST_FREEDOM = 1000.0
 # Degrees of freedom of the first weights by a model: heavy tails, to be on the safe side.
+_STAGE = Stage("reweighting", "bounded")
 _FIRST_FREEDOM = 4.0
 # First weights are repeated, about the weighted means and by the weighted variances, until variances change by less
 # than this share; each time gross errors inflate them about p times less.
@@ -201,7 +203,7 @@ class RobustRows:
         value = -np.inf
         change = np.inf
         for step in range(_MOST_STEPS):
-            report("reweighting", step, _MOST_STEPS)
+            report(_STAGE, step, _MOST_STEPS)
             distances = self._fitted(r, moments, rng)
             del moments  # their stack, before the next one is filled
             moments = self._moments(distances, freedom)
@@ -216,7 +218,7 @@ class RobustRows:
             converged = bool(np.isinf(was)) if np.isinf(freedom) else change < least_change
             if converged:
                 break
-        report("reweighting", _MOST_STEPS, _MOST_STEPS)
+        report(_STAGE, _MOST_STEPS, _MOST_STEPS)
         if not converged:
             # A likelihood rises to its maximum; solvers of least squares may go around in a circle of answers.
             warn(

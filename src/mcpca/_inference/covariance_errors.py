@@ -34,6 +34,7 @@ from .._covariances.stack import CovarianceStack
 from .._data.contexts import Contexts
 from .._model.covariance_parts import ModelCovariances
 from .._utils.progress import silent
+from .._utils.stages import uneven
 from .._utils.types import Array, Report
 from .replication import refit, refit_in_threads
 from .row_scores import row_pieces, scores_of
@@ -117,7 +118,7 @@ def _by_groups(
         # ||sum_g - n_g M||^2 = ||sum_g||^2 - 2 n_g <sum_g, M> + n_g^2 ||M||^2.
         total[i] += -2 * sizes_of_rows @ along + (sizes**2).sum() * float((M[i].astype(np.float64) ** 2).sum())
         units[i] = len(sizes)
-        report("rows", i + 1, k)
+        report(uneven("rows"), i + 1, k)
     return total, units
 
 

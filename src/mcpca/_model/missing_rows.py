@@ -30,6 +30,7 @@ from .._data.validation import check_rows
 from .._solvers.masked_em import IncompleteRows
 from .._utils.array_api import is_device_array, to_host
 from .._utils.progress import silent
+from .._utils.stages import uneven
 from .._utils.types import Array, Report
 from .._utils.user_warnings import warn
 from .._utils.wording import quoted
@@ -380,7 +381,7 @@ def score_of_present(model: FittedModel, X: Any, y: Any, metric: str | None, rep
             S, e = stack_in_range((block.values.T @ block.values / pairs)[None][:, present][:, :, present])
             errors = predicted_errors(restricted(model, present), CovarianceStack(S), e, place)
             sums += np.ldexp(np.array(errors), 4 * e)
-        report("contexts", i + 1, k)
+        report(uneven("contexts"), i + 1, k)
     if by_likelihood:
         return float(sums[0] / sums[1])
     return float(1 - sums[0] / sums[1]) if sums[1] > 0 else 0.0

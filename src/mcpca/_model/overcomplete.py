@@ -39,10 +39,12 @@ from .._solvers.lsq import descend, full_gradient
 from .._utils.arguments import as_generator, check_integer, check_real
 from .._utils.printing import Shown, counted
 from .._utils.progress import reporting
+from .._utils.stages import uneven
 from .._utils.types import Array, Report
 from .._utils.user_warnings import warn
 from ..exceptions import RankExceedsDataError
 
+_STAGE = uneven("components")  # most are found together
 _STARTS = 20  # for each component: several reach every maximum, and the rarest of 30 was still reached by four
 _SHIFT = 0.5  # of the power step; the docstring shows that this much keeps F from falling
 _POWER_STEPS = 60
@@ -292,7 +294,7 @@ def _components(Q: Array, r: int, rng: np.random.Generator, report: Report) -> t
     What even these do not lead to is taken from there, one at a time, for least squares to improve.
     """
     p = Q.shape[1]
-    report("components", 0, r)
+    report(_STAGE, 0, r)
     found = _distinct(np.zeros((0, p)), *_climb(Q, unit(rng.standard_normal((_STARTS * r, p)))))
     if len(found) < r:
         beside = _climb(_less(Q, found), unit(rng.standard_normal((_STARTS * r, p))))[0]
@@ -300,10 +302,10 @@ def _components(Q: Array, r: int, rng: np.random.Generator, report: Report) -> t
     n_found = min(len(found), r)
     found = found[:r]
     while len(found) < r:
-        report("components", len(found), r)
+        report(_STAGE, len(found), r)
         a, F, _ = _climb(_less(Q, found), unit(rng.standard_normal((_STARTS * r, p))))
         found = np.vstack([found, a[np.argmax(F)]])
-    report("components", r, r)
+    report(_STAGE, r, r)
     return found.T, n_found
 
 

@@ -27,6 +27,7 @@ from .._data.sources import as_source
 from .._data.validation import check_rows
 from .._utils.array_api import is_device_array, like, stand_in, to_host, without_gradient
 from .._utils.optional import require
+from .._utils.stages import uneven
 from .._utils.types import Array, Report
 from .centering import rows_of, scores_of
 from .fitted_model import FittedModel
@@ -79,7 +80,7 @@ def for_each_context(
         # Nuisance is centred by context and batch, and takes the place of the mean.
         own = {argument: values[j] for argument, values in said.items()}
         results.append(of_matrix(block, labels, None if own and center is None else mean, **own))
-        report("scores", len(results), len(names))
+        report(uneven("scores"), len(results), len(names))
     return dict(zip(names, results, strict=True)) if named.by_name else results
 
 

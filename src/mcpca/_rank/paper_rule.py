@@ -25,6 +25,7 @@ from .._utils.arguments import as_generator, check_integer, check_real
 from .._utils.other_package import CHOOSE_RANK, knows_other_options
 from .._utils.printing import Shown, around, counted, span
 from .._utils.progress import reporting
+from .._utils.stages import uneven
 from .._utils.types import Array, Report
 from .._utils.user_warnings import warn
 from .._utils.wording import beside
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 PLAIN_TOL = 1e-9
 PLAIN_STEPS = 20_000
 MATCHINGS = ("greedy", "authors")
+_STAGE = uneven("ranks")  # higher ones take longer
 _MAX_CANDIDATES = 20  # each costs 2 n_seed_pairs runs
 _SCREE_END = 50  # singular values among which an elbow is sought
 _END_WITHOUT_ELBOW = 30
@@ -217,11 +219,11 @@ def choose_rank_checked(
     # One number, from which every run is seeded: the generator moves on equally far for any list of candidates.
     seed = int(rng.integers(2**62))
     for i, r in enumerate(candidates):
-        report("ranks", i, len(candidates))
+        report(_STAGE, i, len(candidates))
         if S.n_contexts == 1:
             continue  # PCA: every run gives the same axes, with score 1
         scores[i], unsettled[i] = seed_scores(core, int(r), n_seed_pairs, seed, tol, max_iter, matching)
-    report("ranks", len(candidates), len(candidates))
+    report(_STAGE, len(candidates), len(candidates))
     choice = _largest_stable(candidates, scores, threshold, core.singular_values)
     not_converged = _not_converged(candidates, unsettled, 2 * n_seed_pairs, tol, max_iter)
     if not_converged:

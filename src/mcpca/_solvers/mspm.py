@@ -37,6 +37,7 @@ from .._covariances.interface import Covariances
 from .._covariances.stack import congruence
 from .._covariances.subspace import Core
 from .._utils.progress import within
+from .._utils.stages import uneven
 from .._utils.types import Array, Report
 from .climbing import Peaks, climb_to_peaks, unit
 from .interface import Settings, SolverResult
@@ -44,6 +45,7 @@ from .joint import SAME_BASIN, Joint, at_maxima, pencil, refine
 
 # A round starts from as many points as components are missing, and some spare ones since several starts may end at
 # one maximum; no more than the first number, which bounds the memory of a round.
+_STAGE = uneven("components")  # one round may find several
 _MOST_STARTS = 64
 _SPARE_STARTS = 12
 _RANDOM_STARTS = 4  # of the first round, besides the informed ones
@@ -85,13 +87,13 @@ def solve(S: Covariances, core: Core, r: int, settings: Settings) -> SolverResul
     to 1.07 times those with it, so it is not worth a pass.
     """
     part = core.leading(r)
-    settings.report("components", 0, r)
+    settings.report(_STAGE, 0, r)
     if part.whole is not None:
         # The covariances are in memory and a core would be hardly smaller: make it only if deflation needs it.
         space = _Space(part.whole, part.directions[:, :r], part.singular_values[:r], None, part.whole)
         joint = _at_once(space, np.ones(part.n_contexts))
         if joint is not None:
-            settings.report("components", r, r)
+            settings.report(_STAGE, r, r)
             return SolverResult(joint.components, joint.n_iter, True, _AT_ONCE)
     result, joint = _solve_core(part, r, settings)
     # Without a basis the core has all features already; without ``joint`` there are no weights to remake components
@@ -123,7 +125,7 @@ def _solve_core(core: Core, r: int, settings: Settings) -> tuple[SolverResult, J
     total = np.ones(len(T)) if core.mixture is None else core.mixture.sum(axis=0)
     joint = _at_once(space, total)
     if joint is not None:
-        report("components", r, r)
+        report(_STAGE, r, r)
         return SolverResult(joint.components, joint.n_iter, True, _AT_ONCE), joint
     # Coarsely first, and in float32: the refinement, if it succeeds, brings all digits.
     C, n_iter, settled = _deflate(space, settings.rng, max(tol, _COARSE_TOL), max_iter, report)
@@ -237,7 +239,7 @@ def _deflate(
     n_iter = 0
     settled = True
     while len(components) < r:
-        report("components", len(components), r)
+        report(_STAGE, len(components), r)
         left = r - len(components)
         m = min(left + _SPARE_STARTS, _MOST_STARTS)
         a = unit(rng.standard_normal((m, q)))
@@ -257,7 +259,7 @@ def _deflate(
         if len(components) < r:
             # From all normals anew, so that rounding does not build up from round to round.
             Q = np.linalg.qr(normals.T, mode="complete")[0][:, len(components) :]
-    report("components", r, r)
+    report(_STAGE, r, r)
     return components.T, n_iter, settled
 
 

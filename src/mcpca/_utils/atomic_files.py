@@ -11,15 +11,25 @@ is a single operation of the file system that fails if the target exists, so tha
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import secrets
 import shutil
 import stat
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
+
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]
+
+_FRESH_SECONDS = 2  # after which a writer has locked what it has made
+_ABANDONED_SECONDS = 24 * 3600  # without a change, where no lock can tell whether a process is still writing
 
 
 class TargetExistsError(FileExistsError):
@@ -74,6 +84,7 @@ def staged_file(path: Path, *, replace: bool) -> Iterator[Path]:
     staging, handle = file_beside(target)
     # The body opens the file by its path, as libraries want it.
     os.close(handle)
+    in_use = _claimed(staging)
     try:
         mode = _mode_of(target) if replace else None
         if mode is not None:
@@ -93,6 +104,8 @@ def staged_file(path: Path, *, replace: bool) -> Iterator[Path]:
     except BaseException:
         staging.unlink(missing_ok=True)
         raise
+    finally:
+        _release(in_use)
 
 
 def _publish_new_file(staging: Path, target: Path) -> None:
@@ -132,6 +145,7 @@ def staged_folder(path: Path, *, replace: bool) -> Iterator[Path]:
     staging.mkdir()
     final_mode = stat.S_IMODE(staging.stat().st_mode)
     staging.chmod(0o700)  # unfinished results are nobody else's business
+    in_use = _claimed(staging)
     try:
         yield staging
         for file in staging.iterdir():
@@ -144,6 +158,8 @@ def staged_folder(path: Path, *, replace: bool) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(staging, ignore_errors=True)
         raise
+    finally:
+        _release(in_use)
 
 
 def _publish_new_folder(staging: Path, target: Path) -> None:
@@ -213,11 +229,63 @@ def file_beside(target: Path) -> tuple[Path, int]:
 
 def remove_leftovers(path: Path) -> None:
     """Delete staging files for ``path`` that a killed process has left; nobody may be writing to it meanwhile."""
-    # Earlier versions made these names with ``tempfile``, whose alphabet is wider than the hexadecimal of today.
-    staging_name = re.compile(re.escape(f".{path.name}.") + r"[a-z0-9_]{8}\.tmp")
     for other in path.parent.iterdir():
-        if staging_name.fullmatch(other.name):
+        if staged_for(other) == path.name:
             other.unlink(missing_ok=True)
+
+
+def staged_for(path: Path) -> str | None:
+    """Return the name of the target that a staging name is for; None for any other name."""
+    # Earlier versions made these names with ``tempfile``, whose alphabet is wider than the hexadecimal of today.
+    match = re.fullmatch(r"\.(.+)\.[a-z0-9_]{8}\.tmp", path.name, re.DOTALL)
+    return None if match is None else match[1]
+
+
+def is_abandoned(path: Path) -> bool:
+    """Whether a staging file or folder is ours and no process is writing to it any more.
+
+    A writer holds a lock on it, which the system gives back when the process dies. Where files cannot be locked
+    (Windows, some network drives), it is abandoned if nothing in it has changed for a day.
+    """
+    try:
+        state = path.lstat()
+        if stat.S_ISLNK(state.st_mode) or (hasattr(os, "getuid") and state.st_uid != os.getuid()):
+            return False
+        if state.st_mtime > time.time() - _FRESH_SECONDS:
+            return False
+        if fcntl is not None:
+            handle = os.open(path, os.O_RDONLY)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return True
+            except OSError as error:
+                if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+                    return False
+            finally:
+                os.close(handle)
+        inside = path.rglob("*") if path.is_dir() else ()
+        latest = max(float(other.lstat().st_mtime) for other in (path, *inside))
+        return latest < time.time() - _ABANDONED_SECONDS
+    except OSError:  # it has gone meanwhile, or is not ours to look at
+        return False
+
+
+def _claimed(staging: Path) -> int | None:
+    """Lock a staging file or folder for as long as it is written to, where the system can."""
+    if fcntl is None:
+        return None
+    with suppress(OSError):
+        handle = os.open(staging, os.O_RDONLY)
+        # Without waiting: nobody else knows the name, and a drive that cannot lock says so.
+        with suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return handle
+    return None
+
+
+def _release(handle: int | None) -> None:
+    if handle is not None:
+        os.close(handle)
 
 
 def _mode_of(path: Path) -> int | None:

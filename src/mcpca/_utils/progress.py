@@ -6,9 +6,13 @@
   somebody is watching: stderr is a terminal or Python runs in a notebook, and this is the main thread of the main
   process. Logs and pipes get nothing. MCPCA_PROGRESS=0 in the environment switches it off, for example in notebooks
   that are executed only to be stored.
-* True: from the start, and finished stages stay on the screen; without a terminal, lines of text every ten seconds.
+* True: from the start, and finished stages stay on the screen; without a terminal, lines of text every ten seconds,
+  also if nothing is reported.
 * False: nothing.
 * A function of (stage, done, total). Within a call ``done`` never decreases in a stage, and ``total`` does not change.
+
+A stage has one bar, which never goes back. There is none for stages whose length is not known (``stages.Stage``), and a
+time left only where parts take about equal times and it is known well enough (``time_left``).
 
 One call, one line: a public function that is called by another public function draws nothing of its own. The line is
 redrawn every second even if the work, a single large decomposition say, has nothing to report but the time.
@@ -32,6 +36,8 @@ from contextvars import ContextVar
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
+from .stages import Stage, kind_of
+from .time_left import Pace
 from .types import Report
 
 _P = ParamSpec("_P")
@@ -149,6 +155,8 @@ class ProgressLine:
         self._away = away
         self._lock = threading.RLock()  # the thread of ``live`` draws too
         self._width = 0  # characters of the line that is on the screen
+        # Of the line itself, which may serve several calls: lines of text are ten seconds apart from its start on.
+        self._line_began = self._last_text = _now()
         self._begin("")
 
     def _begin(self, doing: str) -> None:
@@ -158,10 +166,8 @@ class ProgressLine:
         self._detail = ""
         self._done = 0
         self._total = 0
-        self._first_done = 0  # at the first report of the stage, which may resume earlier work
-        # Two clocks: the call's, for the wait and the time shown, and the stage's, for the time left.
+        self._pace = Pace(now, 0)  # of the stage, for the time left
         self._call_began = now
-        self._stage_began = now
         self._last_drawn = now
         self._drawable = bool(doing)  # whether there is a line that a beat may draw again
 
@@ -172,9 +178,11 @@ class ProgressLine:
             is_new = stage != self._stage
             if is_new:
                 self._stage = stage
-                self._stage_began = now
-                self._first_done = done
-            self._done = done
+                # Parts that were done before, as after a restart from a checkpoint, say nothing of the pace.
+                self._pace = Pace(now, done)
+            # A bar never goes back, whoever reports.
+            self._done = done = done if is_new else max(done, self._done)
+            self._pace.reached(now, done)
             self._total = total
             self._detail = detail
             self._drawable = True
@@ -186,26 +194,28 @@ class ProgressLine:
             if on_screen():
                 if stays or is_new or now - self._last_drawn >= _REDRAW_SECONDS:
                     self._draw(now)
-            elif self._away and (stays or now - self._last_drawn >= _TEXT_SECONDS):
-                self._last_drawn = now
-                self._write(f"{self._prefix}{self._text()}: {done}/{total}{self._time_left(now)}\n")
+            elif self._away and (stays or now - self._last_text >= _TEXT_SECONDS):
+                self._write_text(now)
 
     @contextmanager
     def live(self, doing: str) -> Iterator[None]:
-        """Redraw the line every second while the body runs, and remove it at the end; ``doing`` is the first stage."""
+        """Redraw the line every second while the body runs, and remove it at the end; ``doing`` is the first stage.
+
+        Without a screen, the thread that would redraw it writes a line of text every ten seconds.
+        """
         self._begin(doing)
         stop = threading.Event()
         thread = None
-        if on_screen():
-            # A daemon, so that it cannot keep the interpreter alive.
-            thread = threading.Thread(target=self._beat_until, args=(stop,), daemon=True, name="mcpca-progress")
-            thread.start()
         try:
+            if on_screen() or self._away:
+                # A daemon, so that it cannot keep the interpreter alive.
+                thread = threading.Thread(target=self._beat_until, args=(stop,), daemon=True, name="mcpca-progress")
+                thread.start()
             yield
         finally:
             # Joined before the line is removed: a last beat would draw it again.
             stop.set()
-            if thread is not None:
+            if thread is not None and thread.is_alive():
                 thread.join()
             self.clear()
 
@@ -218,9 +228,13 @@ class ProgressLine:
             self._drawable = False
 
     def beat(self) -> None:
-        """Draw the line again, with the time that has passed."""
+        """Draw the line again, with the time that has passed; without a screen, write a line if one is due."""
         with self._lock:
             now = _now()
+            if not on_screen():
+                if self._away and now - self._last_text >= _TEXT_SECONDS:
+                    self._write_text(now)
+                return
             # Half a beat: a line that a report has just drawn need not be drawn again.
             is_due = now - self._call_began >= self._wait and now - self._last_drawn >= _BEAT_SECONDS / 2
             if self._drawable and is_due:
@@ -235,7 +249,7 @@ class ProgressLine:
 
     def _draw(self, now: float) -> None:
         bar = ""
-        if self._total > 0:
+        if self._total > 0 and kind_of(self._stage) in ("even", "uneven"):
             # The bar stays within its width even if a report goes beyond its total.
             filled = _BAR_WIDTH * min(self._done, self._total) // self._total
             bar = f"{'#' * filled}{'.' * (_BAR_WIDTH - filled)} {self._done}/{self._total} "
@@ -243,7 +257,7 @@ class ProgressLine:
         elapsed = now - self._call_began
         after = f", after {_duration(elapsed)}" if elapsed >= 1 and not finished else ""
         # No wider than the screen: a line that has wrapped cannot be drawn over.
-        text = f"{self._prefix}{bar}{self._text()}{after}{self._time_left(now)}"
+        text = f"{self._prefix}{bar}{self._text()}{self._part(', ')}{after}{self._time_left(now)}"
         text = text[: shutil.get_terminal_size().columns - 1]
         # The cursor is left at the start, so that a warning is printed over the line and not behind it.
         self._write(f"\r{text.ljust(self._width)}" + ("\n" if finished else "\r"))
@@ -251,17 +265,33 @@ class ProgressLine:
         self._last_drawn = now
         self._drawable = not finished
 
+    def _write_text(self, now: float) -> None:
+        """Write a line of text, with the time since the line began."""
+        elapsed = now - self._line_began
+        count = f": {self._done}/{self._total}" if self._total > 0 else ""
+        count = self._part(": ") or count
+        after = f", after {_duration(elapsed)}" if elapsed >= 1 else ""
+        self._write(f"{self._prefix}{self._text() or 'at work'}{count}{after}{self._time_left(now)}\n")
+        self._last_text = now
+
     def _text(self) -> str:
         return f"{self._stage}, {self._detail}" if self._detail else self._stage
 
+    def _part(self, before: str) -> str:
+        """Return words for how far a stage is that has no bar; nothing for others, and before anything is done."""
+        kind = kind_of(self._stage)
+        if kind == "bounded" and self._done > 0:
+            return f"{before}{self._done} of at most {self._total}"
+        # Rounded down: 100% is all of it.
+        return f"{before}{100 * self._done // self._total}%" if kind == "pass" and self._total > 0 else ""
+
     def _time_left(self, now: float) -> str:
-        """Return words for the time left, or nothing within the first second or before any part is done."""
-        elapsed = now - self._stage_began
-        # Parts that were done before the stage began, as after a restart from a checkpoint, say nothing of the pace.
-        if elapsed < 1 or not self._first_done < self._done < self._total:
+        """Return words for the time left, or nothing if it is not known well enough."""
+        kind = kind_of(self._stage)
+        left = self._pace.left(now, self._total) if kind in ("even", "pass") else None
+        if left is None:
             return ""
-        seconds_a_part = elapsed / (self._done - self._first_done)
-        return f", {_duration(seconds_a_part * (self._total - self._done))} left"
+        return f", {_duration(left)} left" + (" in this pass" if kind == "pass" else "")
 
     def _write(self, text: str) -> None:
         try:
@@ -291,7 +321,7 @@ class Search:
 
     def __init__(self, report: Report, stage: str, most: int) -> None:
         self._report = report
-        self._stage = stage
+        self._stage = Stage(stage, "bounded")
         self._done = 0
         self._most = max(int(most), 1)
         # So that the stage is on the screen while its first part is being worked on.
@@ -319,4 +349,4 @@ class Search:
 
 def within(report: Report, whole: str) -> Report:
     """Return a report that prefixes stages with ``whole``: for a method that is a step of another, maybe repeatedly."""
-    return lambda stage, done, total: report(f"{whole}: {stage}", done, total)
+    return lambda stage, done, total: report(Stage(f"{whole}: {stage}", kind_of(stage)), done, total)

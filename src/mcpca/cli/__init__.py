@@ -7,7 +7,9 @@ From top to bottom:
     ``_commands``       their arguments, options and help; ``_options`` has what several share, ``_help`` the layout
     ``_policy``         which options and names of outputs are refused
     ``_fitting``, ``_applying``, ``_ranking``, ``_doctor``   what the commands do: a function ``run_NAME`` each
+    ``_repeating``, ``_comparing``                           what is done with runs: ``repeat`` and ``compare``
     ``_model_tables``, ``_record``, ``_suspects``            parts of the results: tables, ``run.json``, odd columns
+    ``_located``        where the files of a recorded run are now
     ``_outputs``        files and folders that are written whole or not at all, and never over something unasked
     ``_console``        what is printed: results on stdout, the rest on stderr, JSON
     ``tables``          reading and writing files of rows

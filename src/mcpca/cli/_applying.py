@@ -13,6 +13,7 @@ from .._covariances.moments import ContextMoments
 from .._estimator.mcpca import MCPCA, fitted_model
 from .._utils.array_api import to_host
 from .._utils.component_names import component_names
+from . import _opening
 from ._console import Console, output_failure, stdout_failures
 from ._context_test import read_test
 from ._evidence import read_evidence
@@ -24,11 +25,14 @@ from ._policy import MOMENTS_ARE_THEIR_OWN_FORMAT, check_ending, check_page, tab
 from ._record import read_record
 from ._reporting import report_writer, write_model_report
 from .tables import Reading, TableData, UnusableFileError, read_data, write_table
+from .tables._errors import reason
+from .tables.assembling import ONE_CONTEXT
 from .tables.context_table import read_context_table
 from .tables.duplicates import check_duplicates
-from .tables.kinds import file_kind
+from .tables.kinds import file_kind, no_such_file
 from .tables.reading import doubtful_names, load_moments, no_context_error, stem_of
 from .tables.row_annotations import with_computed_columns
+from .tables.workbook_writing import too_large
 from .tables.writing import matrix_columns
 
 
@@ -36,8 +40,9 @@ def open_model(path: Path) -> MCPCA:
     """Read a model, from its file or from a folder of results."""
     file = path / "model.mcpca" if path.is_dir() else path
     if not file.exists():
-        inside = "there is no model in it: pass a folder that mcpca fit wrote."
-        raise UnusableFileError(path, inside if path.is_dir() else "there is no such file.")
+        if not path.is_dir():
+            raise no_such_file(path)
+        raise UnusableFileError(path, "there is no model in it: pass a folder that mcpca fit wrote.")
     # By content before it is opened: whoever passes a table should read that, and not that a model is damaged.
     kind = file_kind(file)
     if kind.format != "model":
@@ -47,7 +52,7 @@ def open_model(path: Path) -> MCPCA:
     try:
         model: MCPCA = MCPCA.load(file)
     except (ValueError, KeyError, OSError) as error:
-        raise UnusableFileError(file, f"cannot be read as a model ({error}).") from error
+        raise UnusableFileError(file, f"cannot be read as a model ({reason(error)}).") from error
     return model
 
 
@@ -59,10 +64,12 @@ def read_for(model: MCPCA, paths: tuple[Path, ...], reading: Reading, console: C
     if model.preprocess_ is not None:
         names = model.preprocess_.feature_names_in
         n_features = model.preprocess_.n_features_in
-    reading = as_raw(reading, model.preprocess_)
+    reading = as_raw(reading, None if model.preprocess_ is None else model.preprocess_.spec)
     features = None if names is None else [str(name) for name in names]
     with console.phase("reading"), library_errors(paths[0]):
         data = read_data(paths, reading, features=features, need_context=False, report=console.progress)
+    # One context is nothing odd where the axes are known already.
+    data.oddities = [text for text in data.oddities if not text.startswith(ONE_CONTEXT)]
     print_about(data, console)
     # Only for files or models without names; by name, a missing feature was an error of reading.
     if data.n_features != n_features:
@@ -203,8 +210,9 @@ def run_report(
     out: Path,
     force: bool,
     console: Console,
+    open_page: bool = False,
 ) -> dict[str, Any]:
-    """Write the report of a model, with pictures of rows if files of rows are named."""
+    """Write the report of a model, with pictures of rows if files of rows are named; open it if told so."""
     check_page(out)
     check_file(out, force)
     report_writer()  # raises before any work is done if plotly is missing
@@ -230,8 +238,11 @@ def run_report(
     evidence = read_evidence(folder, model)
     with new_file(out, force) as file, console.phase("report"):
         write_model_report(model, file, data, run, title, test, evidence, not as_fitted, known)
-    console.say(f"Wrote {out}; open it in a browser.")
-    return {"out": str(out)}
+    if not open_page:
+        console.say(f"Wrote {out}; open it in a browser.")
+        return {"out": str(out)}
+    console.say(f"Wrote {out}")
+    return {"out": str(out), "opened": _opening.open_page(out, console)}
 
 
 def _save_moments(moments: ContextMoments, out: Path, force: bool, console: Console) -> dict[str, Any]:
@@ -258,6 +269,9 @@ def _check_table_target(out: Path | None, force: bool) -> None:
 def _write_or_print(columns: dict[str, Any], out: Path | None, force: bool, console: Console) -> None:
     """Write a table to a file, in the format of its name, or as CSV to stdout."""
     if out is not None:
+        why = too_large(len(next(iter(columns.values()))), len(columns)) if table_format(out) == "xlsx" else None
+        if why:
+            raise output_failure(f"--out {out} would have {why}; choose a name that ends in .parquet or .csv.")
         with new_file(out, force) as file:
             write_table(columns, str(file), table_format(out))
         console.say(f"Wrote {out}")

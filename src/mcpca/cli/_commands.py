@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from .._inference.replication import REPLICATES
 from .._rank.selection import CRITERIA
 from . import _policy as policy
 from ._console import Console
@@ -26,12 +27,14 @@ from ._options import (
     metadata_options,
     model_options,
     nuisance_options,
+    open_option,
     out_file_options,
     preprocess_options,
     reading_options,
     seed_option,
     take_reading,
 )
+from .tables import stdin
 
 
 def _console(params: dict[str, Any]) -> Console:
@@ -88,14 +91,19 @@ def _typed_words() -> list[str]:
 @metadata_options
 @click.option("--title", metavar="TEXT", help="Title of the report.")
 @click.option("--checkpoint", type=FILE, metavar="FILE", help="Save the state of a long fit; it resumes from there.")
+@open_option
 @common_options
 def fit(**params: Any) -> None:
     """Fit a model: tables, model file, report and a record of the run."""
     from ._fitting import run_fit
+    from ._opening import open_page
     from ._record import FitOptions
 
     console = _console(params)
     policy.check_fit(params)
+    opening = params.pop("open_page")
+    if opening:
+        params["report"] = True  # whoever wants to see it wants one
     out = params.pop("out")
     force = params.pop("force")
     checkpoint = params.pop("checkpoint")
@@ -104,7 +112,10 @@ def fit(**params: Any) -> None:
     # What is left in ``params`` are fields of ``FitOptions``: options and fields have the same names.
     preprocess = policy.check_preprocess(params)
     options = FitOptions(reading=as_raw(take_reading(params), preprocess), **params)
-    console.result("fit", run_fit(options, out, force, console, _typed_words(), checkpoint))
+    result = run_fit(options, out, force, console, _typed_words(), checkpoint)
+    if opening:
+        result["opened"] = open_page(out / "report.html", console)
+    console.result("fit", result)
 
 
 @click.command(
@@ -134,18 +145,19 @@ def fit(**params: Any) -> None:
 def rank(**params: Any) -> None:
     """Choose the rank: is anything above noise, and does it come back."""
     from ._ranking import run_rank
+    from ._record import RankOptions
 
     console = _console(params)
     policy.check_criteria(params["criteria"])
     # csv is the default and so cannot be told from an option that was not given.
     policy.check_needs_out(params["out"], force=params["force"], format=params["format"] != "csv")
     ranks = _parse_ranks(params.pop("ranks"))
-    data = params.pop("data")
     preprocess = policy.check_preprocess(params)
-    for name in policy.PREPROCESS:
-        params.pop(name)
     reading = as_raw(take_reading(params), preprocess)
-    console.result("rank", run_rank(data, reading, ranks, preprocess=preprocess, console=console, **params))
+    out = params.pop("out")
+    force = params.pop("force")
+    options = RankOptions(reading=reading, ranks=None if ranks is None else tuple(ranks), **params)
+    console.result("rank", run_rank(options, out, force, console, _typed_words()))
 
 
 def _parse_ranks(text: str | None) -> list[int] | None:
@@ -181,7 +193,7 @@ def _parse_ranks(text: str | None) -> list[int] | None:
     help="Mean subtracted from rows: of all fitted rows, of the row's context as fitted, or of its context in DATA.",
 )
 @click.option("--posterior", is_flag=True, help="Expected scores given the noise, shrunk towards the mean.")
-@out_file_options("Table of scores, .csv, .tsv or .parquet; stdout otherwise.")
+@out_file_options("Table of scores, .csv, .tsv, .parquet or .xlsx; stdout otherwise.")
 @common_options
 def transform(**params: Any) -> None:
     """Compute scores of rows on a fitted model; MODEL is a model file or a folder of results."""
@@ -210,7 +222,7 @@ def transform(**params: Any) -> None:
     is_flag=True,
     help="Leave the noise of the new contexts in, as loadings.csv of a model without noise has it.",
 )
-@out_file_options("Table of loadings, .csv, .tsv or .parquet; stdout otherwise.")
+@out_file_options("Table of loadings, .csv, .tsv, .parquet or .xlsx; stdout otherwise.")
 @common_options
 def loadings(**params: Any) -> None:
     """Compute loadings of new contexts on a fitted model, without their noise; compare with corrected_loadings.csv."""
@@ -269,7 +281,7 @@ def merge(**params: Any) -> None:
     cls=CommandWithExamples,
     examples=(
         "mcpca report mcpca-output cells.h5ad --context cell_type --row-metadata phase",
-        "mcpca report mcpca-output --context-table patients.csv",
+        "mcpca report mcpca-output --context-table patients.csv --open",
     ),
 )
 @click.argument("model", type=FILE)
@@ -283,6 +295,7 @@ def merge(**params: Any) -> None:
     "-o", "--out", type=FILE, default=Path("report.html"), show_default=True, metavar="FILE", help="HTML file."
 )
 @force_option
+@open_option
 @common_options
 def report(**params: Any) -> None:
     """Write the report of a fitted model: one HTML file that can be sent; with DATA, also with its rows."""
@@ -300,9 +313,16 @@ def report(**params: Any) -> None:
 
 @click.command(
     cls=CommandWithExamples,
-    examples=("mcpca repeat mcpca-output/run.json",),
+    examples=("mcpca repeat mcpca-output/run.json", "mcpca repeat mcpca-output --data /archive/cells.h5ad"),
 )
 @click.argument("run", type=FILE)
+@click.option(
+    "--data",
+    multiple=True,
+    type=FILE,
+    metavar="FILE|DIR",
+    help="Where files of the run are now, if they were moved; recognised by their SHA-256.",
+)
 @click.option(
     "-o", "--out", type=FILE, default=Path("mcpca-repeated"), show_default=True, metavar="DIR", help="Results."
 )
@@ -310,10 +330,42 @@ def report(**params: Any) -> None:
 @common_options
 def repeat(**params: Any) -> None:
     """Repeat the run that RUN, a run.json or the folder it is in, has recorded, and compare the results."""
-    from ._fitting import run_repeat
+    from ._repeating import run_repeat
 
     console = _console(params)
     console.result("repeat", run_repeat(params.pop("run"), console=console, command=_typed_words(), **params))
+
+
+@click.command(
+    cls=CommandWithExamples,
+    examples=(
+        "mcpca compare mcpca-output mcpca-rank-8",
+        "mcpca compare before/model.mcpca after/model.mcpca --out comparison.html --open",
+    ),
+)
+@click.argument("first", type=FILE, metavar="RUN")
+@click.argument("second", type=FILE, metavar="RUN")
+@click.option(
+    "--threshold",
+    type=click.FloatRange(0, 1),
+    default=REPLICATES,
+    show_default=True,
+    help="|cosine| from which on an MCPC is the same.",
+)
+@click.option("--title", metavar="TEXT", help="Title of the page.")
+@click.option("-o", "--out", type=FILE, metavar="FILE|DIR", help="A page (.html), or a folder for page and tables.")
+@force_option
+@open_option
+@common_options
+def compare(**params: Any) -> None:
+    """Compare two runs: which MCPCs come back, how loadings differ, what changed; RUN is a folder or a model file."""
+    from ._comparing import run_compare
+
+    console = _console(params)
+    policy.check_needs_out(
+        params["out"], force=params["force"], title=params["title"] is not None, open=params["open_page"]
+    )
+    console.result("compare", run_compare(params.pop("first"), params.pop("second"), console=console, **params))
 
 
 @click.command(
@@ -329,8 +381,9 @@ def doctor(**params: Any) -> None:
 
     console = _console(params)
     file = params.pop("file")
-    console.result("doctor", run_doctor(file, take_reading(params), console))
+    reading = take_reading(params)
+    console.result("doctor", run_doctor(stdin.opened(file), reading, console))
 
 
 # In the order of ``mcpca --help``; ``_app`` adds "completion" and the modules.
-COMMANDS = (fit, rank, transform, loadings, moments, merge, report, repeat, doctor)
+COMMANDS = (fit, rank, transform, loadings, moments, merge, report, repeat, compare, doctor)

@@ -18,21 +18,14 @@ from typing import Any
 from .._utils.progress import ProgressLine, reporting, silent
 from .._utils.types import Report
 from ..exceptions import DominantFeatureWarning, DoubtfulLabelsWarning
+from ._words import in_words_of_the_command
+from .tables import stdin
 
 # Warnings for those who write Python, and two that commands give in words of their own, with the options that help.
 _WARNINGS_NOT_PRINTED = (
     *(DeprecationWarning, PendingDeprecationWarning, FutureWarning, ImportWarning),
     *(DoubtfulLabelsWarning, DominantFeatureWarning),
 )
-# Python's parameters in messages of the library, and the options that stand for them.
-_OPTIONS_FOR_PARAMETERS = {
-    "allow_duplicates=True": "--allow-duplicates",
-    "n_components": "--rank",
-    "center='own'": "--center own",
-    "preprocess='log1p'": "--normalize log1p",
-    "n_top": "--hvg",
-    "preprocess=None": "no --normalize",
-}
 
 
 class Failure(Exception):
@@ -97,7 +90,7 @@ class Console:
 
     def warn(self, text: str) -> None:
         """Print on stderr what the user should not miss, and keep it for the record of the run."""
-        self.warnings.append(text)
+        self.warnings.append(stdin.told(text))
         self._print_to_stderr(f"warning: {text}")
 
     def result(self, command: str, content: dict[str, Any]) -> None:
@@ -108,13 +101,13 @@ class Console:
     def _print_to_stderr(self, text: str) -> None:
         # The line of progress is wiped first, or the text would be appended to it.
         self._line.clear()
-        print(f"mcpca: {text}", file=sys.stderr, flush=True)
+        print(f"mcpca: {stdin.told(text)}", file=sys.stderr, flush=True)
 
     def _print(self, text: str) -> None:
         self._line.clear()
         with stdout_failures():
             # Flushed, so that a full disk or a closed pipe is noticed here and not when Python ends.
-            print(text, flush=True)
+            print(stdin.told(text), flush=True)
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -145,14 +138,6 @@ def stdout_failures() -> Iterator[None]:
         raise output_failure(f"stdout cannot be written ({error.strerror}).") from error
 
 
-def in_words_of_the_command(text: str) -> str:
-    """Return a message of the library on one line, with options in place of Python's parameters."""
-    line = " ".join(text.split())
-    for parameter, option in _OPTIONS_FOR_PARAMETERS.items():
-        line = line.replace(parameter, option)
-    return line
-
-
 def json_text(content: Any, indent: int | None = None) -> str:
     """Return JSON; NaN and infinities, which JSON does not have, become null."""
     # allow_nan=False: should a NaN get past ``_plain``, an error is better than JSON that no parser takes.
@@ -171,4 +156,4 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     # Paths, dates and whatever else has no form in JSON are written as text.
-    return value if value is None or isinstance(value, (bool, int, str)) else str(value)
+    return value if value is None or isinstance(value, (bool, int)) else stdin.told(str(value))

@@ -7,8 +7,10 @@ from typing import Any
 
 from .._estimator.mcpca import MCPCA
 from .._inference.dependence_result import ContextDependence
+from .._inference.replication import Replicability
 from .._utils.component_names import component_names
-from ._console import Console, in_words_of_the_command
+from ._console import Console
+from ._words import in_words_of_the_command
 from .tables import TableData
 from .tables.labels import Labels
 
@@ -61,9 +63,8 @@ def summary_of_test(model: MCPCA, test: ContextDependence | None) -> dict[str, A
     }
 
 
-def words_of_test(model: MCPCA, test: ContextDependence) -> str:
-    """Return a line for the terminal: how many axes come back, if that is known, and how many differ."""
-    replicability = getattr(model.rank_choice_, "replicability", None)
+def words_of_test(test: ContextDependence, replicability: Replicability | None) -> str:
+    """Return a line for the terminal: how many axes come back, if halves of a choice of the rank say it, and differ."""
     if test.outcome != "dependent" or replicability is None:
         return test.summary()
     said = test.in_words(replicability.replicates)

@@ -20,8 +20,8 @@ from .._utils.wording import listed
 from ._applying import open_model
 from ._console import Console, Failure
 from ._suspects import suspect_columns, suspects_in_words
-from .tables import Reading, TableData, UnusableFileError, read_data
-from .tables._errors import foreign_bytes, quoted_names, short
+from .tables import Reading, TableData, UnusableFileError, read_data, stdin
+from .tables._errors import UselessOptionError, foreign_bytes, quoted_names, short
 from .tables.annotated import RAW_COUNTS, Annotated
 from .tables.arrays import Npz, read_npy
 from .tables.columns import matching_columns
@@ -70,7 +70,7 @@ def run_doctor(path: Path, reading: Reading, console: Console) -> dict[str, Any]
     """Say what is in a file and how to fit it; raise a ``Failure`` if it cannot be fitted."""
     kind = file_kind(path)
     if kind.format in ("model", "moments") and (options := options_given(reading)):
-        raise UnusableFileError(path, f"has no rows, so {options[0]} has no effect; drop it.")
+        raise UselessOptionError(path, f"has no rows, so {options[0]} has no effect; drop it.")
     # For a folder, options are checked against the files in it, when these are read (``_try``).
     if kind.format != "folder":
         check_options(reading, [path], [kind])
@@ -335,7 +335,7 @@ def _try(path: Path, kind: FileKind, reading: Reading) -> TableData:
 def _fit_command(path: Path, reading: Reading, is_raw: bool) -> str:
     """Return the command that reads a file in this way and fits it, and prepares raw counts."""
     # Only what differs from the defaults, and all of that: the command has to read the file in just this way.
-    words = ["mcpca", "fit", str(path)]
+    words = ["mcpca", "fit", str(stdin.as_typed(path))]
     for name in reading.context:
         words += ["--context", name]
     single_values = {

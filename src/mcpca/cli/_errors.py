@@ -20,7 +20,9 @@ import click
 from ..exceptions import NoStableRankError, NothingAboveNoiseError, RankExceedsDataError
 from ._app import app
 from ._console import Failure, ReaderGoneError, json_text
-from .tables import UnusableFileError
+from ._words import in_words_of_the_command
+from .tables import UnusableFileError, stdin
+from .tables._errors import UselessOptionError
 
 # What a shell gives a program that a signal has ended: 128 + SIGPIPE, SIGINT, SIGTERM.
 _BROKEN_PIPE = 141
@@ -67,27 +69,38 @@ def _failure_of(error: Exception) -> Failure:
         return error
     if isinstance(error, click.ClickException):
         where = f" See: {error.ctx.command_path} --help" if isinstance(error, click.UsageError) and error.ctx else ""
-        return Failure(error.format_message().rstrip(".") + "." + where, 2, "usage")
+        message = in_words_of_the_command(error.format_message()).rstrip(".")
+        return Failure(message + ("" if message.endswith("?") else ".") + where, 2, "usage")
     # These two have advice for Python in their message; the reason alone is in what they carry.
     if isinstance(error, NothingAboveNoiseError):
-        return Failure(f"{getattr(error.selection, 'reason', error)} {_FIT_ANYWAY}", 4, "rank")
+        return Failure(_with_a_way_out(getattr(error.selection, "reason", error)), 4, "rank")
     if isinstance(error, NoStableRankError):
-        return Failure(f"{getattr(error.choice, 'reason', error)} {_FIT_ANYWAY}", 4, "rank")
+        return Failure(_with_a_way_out(getattr(error.choice, "reason", error)), 4, "rank")
+    # The first is one of the second, and says that the option is to blame.
+    if isinstance(error, UselessOptionError):
+        return Failure(str(error), 2, "usage")
     if isinstance(error, UnusableFileError):
         return Failure(str(error), 3, "input")
     # Named one by one: any other ValueError that comes this far is a bug, and is not blamed on the arguments.
     if isinstance(error, (RankExceedsDataError, ImportError)):
-        return Failure(str(error), 2, "usage")
+        return Failure(in_words_of_the_command(str(error)), 2, "usage")
     if isinstance(error, MemoryError):
         return Failure(f"out of memory ({error}); lower --max-memory, or take fewer features.", 1, "memory")
     if isinstance(error, OSError):
-        return Failure(f"{error.filename or 'a file'}: {error.strerror or error}.", 5, "output")
+        # Without the name of a file it is a message of the library, which has that in it.
+        told = error.strerror or str(error)
+        told = f"{error.filename}: {told}." if error.filename else in_words_of_the_command(told)
+        return Failure(told, 5, "output")
     return Failure(f"{type(error).__name__}: {error} (a bug in mcpca; --debug shows where)", 1, "internal")
+
+
+def _with_a_way_out(reason: object) -> str:
+    return f"{in_words_of_the_command(str(reason))} {_FIT_ANYWAY}"
 
 
 def _end(failure: Failure, arguments: Sequence[str]) -> int:
     """Print a failure, as JSON too if that was asked for; return its exit code."""
-    message = " ".join(str(failure).split())
+    message = stdin.told(" ".join(str(failure).split()))
     try:
         print(f"mcpca: {message}", file=sys.stderr, flush=True)
         if "--json" in arguments:

@@ -79,11 +79,13 @@ def _halves_at_hand(
         return None, None
     choice = model.rank_choice_
     of_choice = choice.replicability if isinstance(choice, RankSelection) else None
-    if of_choice is not None and of_choice.cosines.shape[1] == model.n_components_:
-        return of_choice, FROM_RANK
-    # Ten splits were asked for, and these are four.
-    if options.replicability is None and test is not None and test.replicability is not None:
-        return test.replicability, FROM_TEST
+    of_test = None if test is None else test.replicability
+    for halves, source in ((of_choice, FROM_RANK), (of_test, FROM_TEST)):
+        if halves is None or halves.cosines.shape[1] != model.n_components_:
+            continue
+        # Ten splits were asked for; these may be one or four. There may be fewer ways to divide groups.
+        if not options.replicability or len(halves.cosines) >= SPLITS or halves.n_ways is not None:
+            return halves, source
     return None, None
 
 

@@ -1,4 +1,4 @@
-"""``mcpca fit`` and ``mcpca repeat``: from files to a folder with tables, model, report and record.
+"""``mcpca fit``: from files to a folder with tables, model, report and record.
 
 The parts that other commands share are here too: printing what was left out, turning the library's errors into errors
 about a file, and scores.
@@ -6,6 +6,7 @@ about a file, and scores.
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,7 +31,7 @@ from ..exceptions import (
     NothingAboveNoiseError,
     RankExceedsDataError,
 )
-from ._console import Console, in_words_of_the_command, json_text
+from ._console import Console, json_text
 from ._context_test import FILE, columns_of_test, summary_of_test, tested_contexts, words_of_test
 from ._evidence import (
     Evidence,
@@ -41,16 +42,22 @@ from ._evidence import (
     write_evidence,
 )
 from ._model_tables import diagnostics, known_labels, loadings_text, model_tables
-from ._outputs import RESULT_TABLES, check_folder, checksum, checksums, new_folder
-from ._policy import RESULTS_ARE_A_FOLDER, check_ending, check_moments, check_moments_for_refits
-from ._record import FitOptions, check_inputs, check_same, read_record, record
+from ._outputs import check_folder, checksum, checksums, new_folder
+from ._policy import RESULTS_ARE_A_FOLDER, check_ending, check_moments, check_moments_for_refits, check_sheets
+from ._record import FitOptions, check_same, record
 from ._reporting import missing_for_report, write_loadings_picture, write_model_report
 from ._top_features import TopFeatures, feature_columns, feature_lines, json_of_features, top_features
+from ._words import in_words_of_the_command
 from .tables import TableData, UnusableFileError, read_data, write_table
+from .tables._errors import UselessOptionError
 from .tables.writing import matrix_columns
 
-# Outputs that a repetition must reproduce to the last bit: report and pictures carry versions of other packages.
-_REPRODUCED = {*RESULT_TABLES, "model"}
+_NOTHING_VARIES = "The covariances are all zero"  # how the library begins to say so
+# What the library says of options rather than of data: formulas that are none, bounds, what a model was fitted without.
+_WRONG_OPTION = re.compile(
+    r"^--covariates '.*' (is not a formula|has |leaves |names no )|^--\S+ \S+ is out of bounds|"
+    "model was fitted without "
+)
 
 
 def run_fit(
@@ -77,7 +84,7 @@ def run_fit(
         inputs = checksums(data.files)
         if expected is not None:
             check_same(expected, inputs)
-    run = record(options, command, inputs)
+    run = record(options, command, inputs, out)
     test = None
     if options.context_test:
         with console.phase("contexts"):
@@ -144,41 +151,6 @@ def run_fit(
     }
 
 
-def run_repeat(path: Path, out: Path, force: bool, console: Console, command: list[str]) -> dict[str, Any]:
-    """Repeat the run that a ``run.json`` records, and compare the results with those recorded there."""
-    before = read_record(path)
-    with console.phase("checksums"):
-        # Before the fit, which would be in vain if a file has changed; ``expected`` checks once more after it.
-        inputs = check_inputs(before, path)
-    options = FitOptions.from_json(before["options"])
-    result = run_fit(options, out, force, console, command, expected=inputs)
-    after = read_record(out)
-    differ = [
-        name
-        for name, digest in before["outputs"].items()
-        # Only tables and model: the report has the date in it.
-        if _is_reproduced(name, options.format) and after["outputs"].get(name) != digest
-    ]
-    changed = {
-        name: [version, after["versions"].get(name)]
-        for name, version in before["versions"].items()
-        if after["versions"].get(name) != version
-    }
-    if changed:
-        changes = ", ".join(f"{name} {old} then, {new} now" for name, (old, new) in changed.items())
-        console.note(f"versions have changed: {changes}.")
-    if differ:
-        console.warn(f"the results differ from those of {path}: {', '.join(differ)}.")
-    else:
-        console.say(f"The same numbers as in {path}, to the last bit.")
-    return {**result, "same": not differ, "differ": differ, "versions_changed": changed}
-
-
-def _is_reproduced(file_name: str, table_format: str) -> bool:
-    """Whether an output is a table or the model."""
-    return file_name.split(".")[0] in _REPRODUCED and file_name.endswith((table_format, ".mcpca"))
-
-
 def fit_files(options: FitOptions, console: Console, checkpoint: Path | None = None) -> tuple[MCPCA, TableData]:
     """Read files and fit a model, which gets the names of the features."""
     with console.phase("reading"), library_errors(options.data[0]):
@@ -187,6 +159,8 @@ def fit_files(options: FitOptions, console: Console, checkpoint: Path | None = N
     if data.labels is None:
         check_moments(options.center, checkpoint, options.robust, options.cross_fit, options.solver, options.preprocess)
         check_moments_for_refits(options.replicability, options.bootstrap)
+    if options.format == "xlsx":
+        check_sheets(data, options.scores)
     # Said in terms of the option; the library would speak of n_components.
     if isinstance(options.rank, int) and options.rank > data.n_features:
         raise click.BadParameter(
@@ -227,6 +201,8 @@ def fit_files(options: FitOptions, console: Console, checkpoint: Path | None = N
 
 def print_about(data: TableData, console: Console) -> None:
     """Print what was left out of the data, and what is odd about them."""
+    for text in data.says:
+        console.note(text)
     for text in data.notes:
         console.note(f"left out: {text}")
     for text in data.oddities:
@@ -259,17 +235,32 @@ def library_errors(path: Path) -> Iterator[None]:
     try:
         yield
     # These have exit codes of their own (``_errors``) and are not about one file.
-    except (NothingAboveNoiseError, NoStableRankError, RankExceedsDataError, UnusableFileError):
+    except (NothingAboveNoiseError, NoStableRankError, UnusableFileError):
         raise
     except OSError as error:
         if "checkpoint=" in str(error):  # about a file that is written, not read
             raise
-        raise UnusableFileError(path, f"could not be read to its end ({error}).") from error
+        told = in_words_of_the_command(error.strerror or str(error))
+        raise UnusableFileError(path, f"could not be read to its end ({told}).") from error
     except ValueError as error:
         # ValueError is how the library speaks about its data; anything else is a bug and passes.
         text = in_words_of_the_command(str(error))
-        way_out = " --min-samples 2 leaves them out." if "have fewer than 2 samples" in text else ""
-        raise UnusableFileError(path, text + way_out) from error
+        # A rank beyond the data is a wrong option, but no rank fits data that do not vary.
+        if isinstance(error, RankExceedsDataError) and _NOTHING_VARIES not in text:
+            raise
+        if _WRONG_OPTION.search(text):
+            raise UselessOptionError(path, text) from error
+        raise UnusableFileError(path, text + _way_out(text)) from error
+
+
+def _way_out(text: str) -> str:
+    """Return what to do about contexts that are too small, to follow a message of the library."""
+    small = re.search(r"(\d+) of (\d+) contexts have fewer than 2 rows: ", text)
+    if not small:
+        return ""
+    if small[1] == small[2]:
+        return " None has two: are these all rows, and is it the column of contexts?"
+    return " --min-samples 2 leaves them out."
 
 
 # Scores ------------------------------------------------------------------------------------------------------------
@@ -342,7 +333,9 @@ def _print_results(
     for line in words_of_evidence(model, evidence):
         console.say(line)
     if test is not None:
-        console.say(words_of_test(model, test))
+        of_choice = getattr(model.rank_choice_, "replicability", None)
+        # What is said of axes that come back is said once, and of the same halves.
+        console.say(words_of_test(test, None if of_choice is None else evidence.replicability or of_choice))
     console.say(f"Wrote {out}: {', '.join(files)}")
     if "report.html" in files:
         console.say(f"Open {out / 'report.html'} in a browser.")

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from .._data.preprocess import KINDS
+from .._data.preprocess import KINDS, Preprocess
 from .._solvers import NOISES, SOLVERS
-from .tables import Reading, UnusableFileError
+from .tables import Reading, UnusableFileError, stdin
 from .tables.completion import context_names
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -55,6 +55,7 @@ def _complete_column(ctx: click.Context, param: click.Parameter, incomplete: str
 
 # Reading -----------------------------------------------------------------------------------------------------------
 
+# "-" is stdin.
 data_argument = click.argument("data", nargs=-1, required=True, type=FILE)
 _column: dict[str, Any] = {"metavar": "COLUMN", "shell_complete": _complete_column}
 # By the name of the parameter, which is also the field of ``Reading`` but for ``max_memory``.
@@ -142,11 +143,14 @@ _PREPROCESS_OPTIONS = (
         metavar="T",
         help="Total of each row, with --normalize log1p; the median otherwise.",
     ),
+    click.option(
+        "--scale", is_flag=True, help="Divide each feature by its standard deviation over all rows (after --normalize)."
+    ),
 )
 
 
 def preprocess_options(function: _Function) -> _Function:
-    """Add ``--normalize``, ``--hvg`` and ``--target-sum``."""
+    """Add ``--normalize``, ``--hvg``, ``--target-sum`` and ``--scale``."""
     return _decorated(function, *_PREPROCESS_OPTIONS)
 
 
@@ -189,13 +193,31 @@ def take_reading(params: dict[str, Any]) -> Reading:
     values["na_values"] = tuple(text.strip() for text in values["na_values"])
     if "" in values["na_values"]:
         raise click.BadParameter("empty labels are missing without it; drop it.", param_hint="--na-values")
+    if values["comment"] is not None and not values["comment"].strip():
+        raise click.BadParameter("lines that begin with a blank are rows; name a character.", param_hint="--comment")
+    _check_stdin(values["labels"])
     max_bytes = int(values.pop("max_memory")) * 2**20
     return Reading(**{**values, "delimiter": delimiter}, max_bytes=max_bytes)
 
 
-def as_raw(reading: Reading, preprocess: Any) -> Reading:
+def _check_stdin(labels: Path | None) -> None:
+    """Raise if stdin is named twice, or nothing is piped in."""
+    # What an earlier command in the same process has read is not what this one is given.
+    stdin.forget()
+    params = click.get_current_context().params
+    data = params.get("data") or (params.get("file"),)
+    n = [*data, labels].count(stdin.STDIN)
+    if n > 1:
+        raise click.UsageError("- stands for stdin, which can be read once; name a file for one of the two.")
+    if n and stdin.is_terminal():
+        raise click.UsageError("- stands for stdin, and nothing is piped in: zcat rows.csv.gz | mcpca fit - ..., say.")
+
+
+def as_raw(reading: Reading, preprocess: Preprocess | None) -> Reading:
     """Return how rows are read that are to be prepared, if they are."""
-    return reading if preprocess is None else replace(reading, raw=True)
+    # Features that are only divided by their standard deviations need no others, and no counts.
+    prepares = preprocess is not None and (preprocess.kind is not None or preprocess.n_top is not None)
+    return replace(reading, raw=True) if prepares else reading
 
 
 def _check_encoding(name: str | None) -> None:
@@ -254,8 +276,13 @@ _MODEL_OPTIONS = (
     click.option("--max-iter", type=click.IntRange(1), default=200, show_default=True, help="Steps of the solver."),
 )
 force_option = click.option("--force", is_flag=True, help="Replace results that are there.")
+open_option = click.option("--open", "open_page", is_flag=True, help="Open the page in the browser.")
 format_option = click.option(
-    "--format", type=click.Choice(["csv", "parquet"]), default="csv", show_default=True, help="Format of tables."
+    "--format",
+    type=click.Choice(["csv", "parquet", "xlsx"]),
+    default="csv",
+    show_default=True,
+    help="Format of tables.",
 )
 # ``--json`` and ``--debug`` are also looked for by ``_errors``, in the words as typed, for errors of parsing.
 _COMMON_OPTIONS = (

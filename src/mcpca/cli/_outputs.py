@@ -2,20 +2,30 @@
 
 Checked twice: before any work is done, so that nobody computes for an hour in vain, and again when the output is
 published, since another run may have written to the same place in between. Without ``--force`` nothing is replaced;
-with it, only a folder that holds nothing but results of mcpca.
+with it, only a folder that holds nothing but results of mcpca, what a killed run has left of some, and the little that
+systems and office programs put into every folder.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import IO, Any
 
-from .._utils.atomic_files import TargetExistsError, parents_made, staged_file, staged_folder
+from .._utils.atomic_files import (
+    TargetExistsError,
+    is_abandoned,
+    parents_made,
+    staged_file,
+    staged_folder,
+    staged_for,
+)
 from ._console import Failure, output_failure
 
 RESULT_TABLES = (
@@ -36,10 +46,13 @@ RESULT_TABLES = (
 )
 # All that a folder of results can hold: a folder with anything else in it is never replaced.
 RESULT_FILES = frozenset(
-    {f"{name}.{suffix}" for name in RESULT_TABLES for suffix in ("csv", "parquet")}
+    {f"{name}.{suffix}" for name in RESULT_TABLES for suffix in ("csv", "parquet", "xlsx")}
     | {"diagnostics.json", "run.json", "model.mcpca", "report.html", "loadings.png", "rank.png", "rank.json"}
     | {"context_dependence.json", "evidence.json"}
+    | {"comparison.html", "comparison.json", "matched_mcpcs.csv", "compared_loadings.csv", "changes.csv"}
 )
+# What systems and office programs leave in any folder that they have shown, or a file of which they have open.
+_OF_OTHERS = (".DS_Store", "._*", "Thumbs.db", "ehthumbs.db", "desktop.ini", ".directory", ".~lock.*#", "~$*")
 _HASH_CHUNK_BYTES = 2**20
 
 
@@ -67,9 +80,35 @@ def check_file(path: Path, force: bool) -> None:
 
 def _check_only_results(path: Path) -> None:
     """Raise if a folder holds anything that mcpca does not write, and which must therefore not be replaced."""
-    foreign = sorted(file.name for file in path.iterdir() if file.name not in RESULT_FILES)
+    foreign = sorted(file.name for file in path.iterdir() if not _is_replaceable(file))
     if foreign:
         raise output_failure(f"--out {path} holds {foreign[0]!r}, which mcpca did not write; choose another folder.")
+    busy = [file.name for file in path.iterdir() if staged_for(file) is not None and not is_abandoned(file)]
+    if busy:
+        raise output_failure(f"another process is writing {busy[0]!r} in --out {path}; wait for it.")
+
+
+def _is_replaceable(file: Path) -> bool:
+    """Whether a file is a result, part of one that a killed process has left, or kept by a system or an office."""
+    # Lower case: systems that write Thumbs.db also write thumbs.db.
+    name = file.name.casefold()
+    if file.name in RESULT_FILES or staged_for(file) in RESULT_FILES:
+        return True
+    # Files only: nothing of theirs is a folder.
+    return file.is_file() and any(fnmatchcase(name, pattern.casefold()) for pattern in _OF_OTHERS)
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Delete what killed runs have left beside ``path``: hidden files and folders for it that no process writes to."""
+    for other in list(path.parent.iterdir()):
+        if staged_for(other) != path.name or not is_abandoned(other):
+            continue
+        with suppress(OSError):
+            if not other.is_dir():
+                other.unlink()
+            # The name alone is no proof for a folder: all that is in it must be ours.
+            elif all(_is_replaceable(file) and file.is_file() for file in other.iterdir()):
+                shutil.rmtree(other, ignore_errors=True)
 
 
 def _probe(path: Path) -> None:
@@ -98,6 +137,9 @@ def new_folder(path: Path, force: bool) -> Iterator[Path]:
         yield staging
         if force and path.exists():
             _check_only_results(path)  # something else may have been put there since ``check_folder``
+    # Only after the new results are in place: what a run was killed at may have been the only copy of the old ones.
+    if force:
+        _remove_leftovers(path)
 
 
 @contextmanager
@@ -107,6 +149,8 @@ def new_file(path: Path, force: bool) -> Iterator[Path]:
     path = Path(os.path.realpath(path))
     with _failures_of(path), parents_made(path), staged_file(path, replace=force) as staging:
         yield staging
+    if force:
+        _remove_leftovers(path)
 
 
 @contextmanager

@@ -16,8 +16,9 @@ import click
 
 from .._data.preprocess import LOG1P, Preprocess
 from ._console import output_failure
-from .tables import Reading
+from .tables import Reading, TableData
 from .tables.options import options_given
+from .tables.workbook_writing import too_large
 
 # Without an ending a table is CSV, as it is on stdout.
 _TABLE_FORMATS = {
@@ -28,6 +29,7 @@ _TABLE_FORMATS = {
     ".tab": "tsv",
     ".parquet": "parquet",
     ".pq": "parquet",
+    ".xlsx": "xlsx",
 }
 _PAGE_ENDINGS = frozenset({"", ".html", ".htm"})
 # Endings that belong to neither a folder of results nor a file of moments.
@@ -38,7 +40,7 @@ _OTHER_ENDINGS = frozenset(
         *(".h5ad", ".h5", ".hdf5", ".zarr", ".npy", ".mcpca", ".pkl", ".pickle", ".rds"),
     }
 )
-PREPROCESS = ("normalize", "hvg", "target_sum")  # options for what is done to rows
+PREPROCESS = ("normalize", "hvg", "target_sum", "scale")  # options for what is done to rows
 RESULTS_ARE_A_FOLDER = "results are a folder"
 MOMENTS_ARE_THEIR_OWN_FORMAT = "moments have a file format of their own"
 
@@ -90,24 +92,30 @@ def check_fit(params: dict[str, Any]) -> None:
     # ``is False``: None means a report if plotly is installed.
     if params["title"] is not None and params["report"] is False:
         raise without_effect("--title", "with --no-report there is none to give it to; drop one of the two")
+    if params["open_page"] and params["report"] is False:
+        raise without_effect("--open", "with --no-report there is no page; drop one of the two")
     for option, given in (("--context-table", params["context_table"]), ("--row-metadata", params["row_metadata"])):
         if given and params["report"] is False:
             raise without_effect(option, "it is for the report, and --no-report leaves that out; drop one of the two")
 
 
-def preprocess_of(normalize: str | None, hvg: int | None, target_sum: float | None) -> Preprocess | None:
-    """Return what ``--normalize``, ``--hvg`` and ``--target-sum`` say is done to rows."""
-    return None if normalize is None else Preprocess(normalize, n_top=hvg, target_sum=target_sum).checked()
+def preprocess_of(
+    normalize: str | None, hvg: int | None, target_sum: float | None, scale: bool = False
+) -> Preprocess | None:
+    """Return what ``--normalize``, ``--hvg``, ``--target-sum`` and ``--scale`` say is done to rows."""
+    if normalize is None and not scale:
+        return None
+    return Preprocess(normalize, n_top=hvg, target_sum=target_sum, scale=scale).checked()
 
 
 def check_preprocess(params: dict[str, Any]) -> Preprocess | None:
     """Return what is done to rows; raise if the options for it contradict others, or have no effect."""
-    normalize, hvg, target_sum = (params[name] for name in PREPROCESS)
+    normalize, hvg, target_sum, scale = (params[name] for name in PREPROCESS)
     if normalize is None:
         for option, value in (("--hvg", hvg), ("--target-sum", target_sum)):
             if value is not None:
                 raise without_effect(option, "it is for raw counts; pass --normalize log1p or pearson, or drop it")
-        return None
+        return preprocess_of(None, None, None, scale)
     if target_sum is not None and normalize != LOG1P:
         raise without_effect("--target-sum", f"it is for --normalize {LOG1P}; drop it")
     if params["obsm"] is not None:
@@ -119,7 +127,7 @@ def check_preprocess(params: dict[str, Any]) -> Preprocess | None:
             f"--mask-var {params['mask_var']} with --normalize: totals of rows are over all features. Choose features "
             "by --hvg, or drop one of the two."
         )
-    return preprocess_of(normalize, hvg, target_sum)
+    return preprocess_of(normalize, hvg, target_sum, scale)
 
 
 def check_moments(
@@ -132,7 +140,8 @@ def check_moments(
 ) -> None:
     """Raise if an option of a fit is about rows and there are only moments."""
     if preprocess is not None:
-        raise click.UsageError("--normalize prepares rows, and moments do not have them; pass the rows, or drop it.")
+        option = "--scale" if preprocess.kind is None else "--normalize"
+        raise click.UsageError(f"{option} prepares rows, and moments do not have them; pass the rows, or drop it.")
     if solver == "auto":
         raise click.UsageError(
             "--solver auto fits halves of the rows, and moments do not have them; pass the rows, or name a solver."
@@ -193,9 +202,25 @@ def table_format(out: Path) -> str:
     ending = out.suffix.lower()
     if ending not in _TABLE_FORMATS:
         raise output_failure(
-            f"--out {out}: tables are written as .csv, .tsv or .parquet, and not as {out.suffix}; choose one of these."
+            f"--out {out}: tables are written as .csv, .tsv, .parquet or .xlsx, and not as {out.suffix}; choose one of "
+            "these."
         )
     return _TABLE_FORMATS[ending]
+
+
+def is_page(out: Path) -> bool:
+    """Whether a name is that of a page, and not of a folder."""
+    return out.suffix.lower() in _PAGE_ENDINGS - {""} and not out.is_dir()
+
+
+def check_sheets(data: TableData, scores: bool) -> None:
+    """Raise, before the fit, if a table of results is too large for a sheet of Excel."""
+    rows = {"--format xlsx: components.xlsx": data.n_features}
+    if scores:
+        rows["--format xlsx: scores.xlsx"] = data.n_rows
+    for name, n in rows.items():
+        if why := too_large(n, 1):
+            raise output_failure(f"{name} would have {why}; choose --format parquet or csv.")
 
 
 def check_page(out: Path) -> None:

@@ -32,8 +32,9 @@ def write_loadings_picture(model: MCPCA, path: Path, evidence: Evidence | None =
 
     halves = None if evidence is None else evidence.replicability
     figure: Any = plot_loadings(model, normalize="component", corrected=True, replicability=halves).figure
-    # Without the version of Matplotlib, which PNG files otherwise carry, so that equal pictures are equal files.
-    figure.savefig(path, dpi=150, metadata={"Software": None})
+    # Without the version of Matplotlib, which PNG files otherwise carry, so that equal pictures are equal files. Tight:
+    # beside few contexts the words of the bar are longer than the heatmap is high.
+    figure.savefig(path, dpi=150, metadata={"Software": None}, bbox_inches="tight", pad_inches=0.1)
     # pyplot keeps every figure alive until it is closed.
     plt.close(figure)
     return True

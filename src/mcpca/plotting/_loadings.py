@@ -146,7 +146,9 @@ def plot_loadings(
     ax = axes_or_new(ax, (width, height))
     # annotate=False: whether numbers fit is known only after the layout.
     image = draw_loadings_heatmap(ax, B[np.ix_(rows, columns)], contexts, names, annotate=False)
-    add_bar(ax, image, f"{compared.name} {_SCALES[normalize]}")
+    # Words that are longer than few contexts are high go on two lines.
+    space = " " if width_of([f"{compared.name} {_SCALES[normalize]}"]) <= size_in_points(ax)[1] / 72 else "\n"
+    add_bar(ax, image, f"{compared.name}{space}{_SCALES[normalize]}")
     if halves is not None and not replicates.all():
         ax.set_xlabel(_NOT_FOUND_AGAIN.format(by=halves.by), fontsize=FONT_SIZE)
     if strip_values:

@@ -1,7 +1,7 @@
 """One HTML file from the data of the page, our style sheet and scripts, and Plotly.
 
-The last step of ``render``. Nothing is loaded when the page is opened: all scripts are inside it, and its
-Content-Security-Policy allows no others.
+The last step of ``render`` and of ``render_comparison``. Nothing is loaded when the page is opened: all scripts are
+inside it, and its Content-Security-Policy allows no others.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
+from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -44,21 +45,28 @@ _SCRIPTS = (
 
 
 def page_of(content: dict[str, Any]) -> str:
-    """Return the page; the same content gives the same text."""
+    """Return the report; the same content gives the same text."""
+    return assembled(content, "page.html", _SCRIPTS, ("page.css",), with_plotly=True)
+
+
+def assembled(
+    content: dict[str, Any], template: str, scripts: Sequence[str], styles: Sequence[str], *, with_plotly: bool
+) -> str:
+    """Return a page of a template, scripts and styles in ``static``, with Plotly or without."""
     # The texts that are hashed for the policy must be those in the page, byte for byte.
-    plotly = _plotly()
-    ours = _script("\n".join(_asset(name) for name in _SCRIPTS))
+    plotly = _plotly() if with_plotly else ""
+    ours = _script("\n".join(_asset(name) for name in scripts))
     pieces = {
-        "policy": _policy([ours, plotly]),
+        "policy": _policy([ours, plotly] if with_plotly else [ours]),
         "title": _escaped(content["title"]),
-        "style": _asset("page.css"),
+        "style": "\n".join(_asset(name) for name in styles),
         "data": as_json(content),
         "ours": ours,
         "plotly": plotly,
     }
     # The template has @@name@@ for each piece, so every other part is a name. It is split once instead of replaced
     # piece by piece, because names of features could contain such marks too.
-    parts = _asset("page.html").split("@@")
+    parts = _asset(template).split("@@")
     return "".join(pieces[part] if i % 2 else part for i, part in enumerate(parts))
 
 

@@ -234,12 +234,7 @@ def write_report(
     """
     file = Path(path)
     # Before ``render``, which may take long.
-    if file.is_dir():
-        raise IsADirectoryError(f"path={str(file)!r} is a folder; add the name of a file, such as report.html.")
-    if file.exists() and not overwrite:
-        raise FileExistsError(f"path={str(file)!r} exists; pass overwrite=True to replace it, or another path.")
-    if not file.parent.is_dir():
-        raise FileNotFoundError(f"path={str(file)!r}: the folder {str(file.parent)!r} does not exist; create it first.")
+    check_target(file, overwrite)
     text = render(
         model,
         X=X,
@@ -263,6 +258,16 @@ def write_report(
     # A failure while writing leaves an earlier report as it was.
     replace_file(file, lambda stream: stream.write(text.encode("utf-8")))
     return file
+
+
+def check_target(file: Path, overwrite: bool, name: str = "report.html") -> None:
+    """Raise if a page cannot be written to ``file``; ``name`` is what such a file may be called."""
+    if file.is_dir():
+        raise IsADirectoryError(f"path={str(file)!r} is a folder; add the name of a file, such as {name}.")
+    if file.exists() and not overwrite:
+        raise FileExistsError(f"path={str(file)!r} exists; pass overwrite=True to replace it, or another path.")
+    if not file.parent.is_dir():
+        raise FileNotFoundError(f"path={str(file)!r}: the folder {str(file.parent)!r} does not exist; create it first.")
 
 
 def _stored_errors(adata: Any, key: str, corrected: bool) -> Bootstrap | None:

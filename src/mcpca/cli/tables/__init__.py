@@ -1,8 +1,8 @@
 """Files of rows: recognised by their content, read as ``MCPCA.fit`` takes them, and tables written.
 
-For the command line (extra ``cli``). ``read_data`` reads delimited text, Parquet, AnnData in HDF5 and Zarr, and NumPy
-arrays, from one file, several, or a folder of them. Rows that exceed a bound of memory stay in the file and are read in
-blocks, at each pass of a fit again.
+For the command line (extra ``cli``). ``read_data`` reads delimited text, Parquet, Excel, AnnData in HDF5 and Zarr, and
+NumPy arrays, from one file, several, or a folder of them. Rows that exceed a bound of memory stay in the file and are
+read in blocks, at each pass of a fit again.
 
 From top to bottom:
 
@@ -12,20 +12,25 @@ From top to bottom:
     ``options``       options that the files have no use for
     ``survey``        one pass over a table, for ``mcpca doctor``
     ``completion``    names of columns, for the shell
-    ``tabular``       the rows of a table, text or Parquet, batch by batch
+    ``tabular``       the rows of a table, text, Parquet or a workbook, batch by batch
+    ``transposed``    the rows of a table whose columns they are
     ``delimited``     text, parsed by Arrow
+    ``comments``      its lines without comments
     ``dialect``       what its first lines say: encoding, delimiter, header, columns of numbers
     ``parquet``       Parquet
+    ``workbook``      sheets of Excel
     ``annotated``     AnnData (.h5ad, .zarr)
     ``arrays``        .npz and .npy
+    ``stdin``         what is piped in, as a file
     ``kinds``         what a file is, from its first bytes
     ``label_files``   contexts in a file of their own
     ``context_table`` what is known of contexts, in a file of its own, for the report
     ``constant_columns``  columns of rows that say it: those with one value in each context
     ``columns``       which column is a feature, a context, a name of the row, or nothing
     ``labels``        the context of each row, as codes and names
+    ``spoiled_names`` names of features that Excel has turned into dates
     ``data``          ``Reading`` (what is asked for), ``FilePart`` (one file), ``TableData`` (all together), ``Budget``
-    ``writing``       CSV, TSV and Parquet tables
+    ``writing``       CSV, TSV, Parquet and Excel tables
     ``cells``         text that a spreadsheet would run as a formula
     ``_errors``       ``UnusableFileError``
 
@@ -44,9 +49,10 @@ How to add a file format
    that all are read alike; add a damaged file to ``make_wrong``. Add a row to the table "Files" of ``docs/cli.md``.
 """
 
+from . import stdin
 from ._errors import UnusableFileError
 from .data import Reading, TableData
 from .reading import read_data
 from .writing import write_table
 
-__all__ = ["Reading", "TableData", "UnusableFileError", "read_data", "write_table"]
+__all__ = ["Reading", "TableData", "UnusableFileError", "read_data", "stdin", "write_table"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from ..._utils.wording import LISTED, close_names, quoted
 
 _NAME_LENGTH = 60  # characters; a name in a file may be a whole page
+_CLASS_NAME = re.compile(r"\b[A-Z]\w*(?:Error|Exception|ZipFile|GzipFile): ")
 
 
 class UnusableFileError(ValueError):
@@ -16,6 +18,10 @@ class UnusableFileError(ValueError):
 
     def __init__(self, where: Any, message: str) -> None:
         super().__init__(f"{where}: {message}")
+
+
+class UselessOptionError(UnusableFileError):
+    """An option has no effect on the files it was given for: the option is wrong, and not the file."""
 
 
 @contextmanager
@@ -32,9 +38,12 @@ def foreign_bytes(path: Any, format: str) -> Iterator[None]:
     except Exception as error:
         if format == "text":
             raise
-        raise UnusableFileError(
-            path, f"cannot be read as {format}; it may be damaged ({type(error).__name__}: {short(error, 160)})."
-        ) from error
+        raise UnusableFileError(path, f"cannot be read as {format}; it may be damaged ({reason(error)}).") from error
+
+
+def reason(error: BaseException) -> str:
+    """Return what an error of a library says, short, and without names of Python's classes."""
+    return short(_CLASS_NAME.sub("", str(error)) or "no reason is given", 160)
 
 
 def short(text: Any, length: int = _NAME_LENGTH) -> str:

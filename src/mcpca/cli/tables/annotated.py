@@ -19,10 +19,11 @@ from ..._data.labels import is_missing_text
 from ..._data.sources import as_source
 from ..._utils.optional import require
 from ..._utils.printing import counted
-from ._errors import UnusableFileError, did_you_mean, quoted_names, short
+from ._errors import UnusableFileError, UselessOptionError, did_you_mean, quoted_names, reason
 from .columns import choose_features
 from .constant_columns import ColumnsOfObs
 from .data import ANNOTATION_OPTIONS, Budget, FilePart, Reading, column_positions
+from .foreign import foreign_hdf5
 from .labels import Labels, labels_of_texts
 
 RAW_COUNTS = "the values look like raw counts; --normalize log1p prepares them, or name another matrix with --layer."
@@ -48,9 +49,7 @@ class Annotated:
         # The root of a Zarr store may be a single array, which has no keys.
         groups = set(self._file.keys()) if hasattr(self._file, "keys") else set()
         if not {"obs", "var"} <= groups:
-            raise UnusableFileError(
-                path, f"is not an AnnData: it lacks obs and var; it has {quoted_names(sorted(groups))}."
-            )
+            raise foreign_hdf5(path, sorted(groups), self._names_in_first(sorted(groups)))
         # Before anndata 0.7 elements did not say what they are; only the reader of whole files understands those.
         self._whole = None if "encoding-type" in self._file["obs"].attrs else self._read_whole()
         # Read whole: they are small beside the matrix, and any of their columns may be asked for.
@@ -61,6 +60,10 @@ class Annotated:
         self.n_vars = len(self.var_names)
         self.layers = self._keys("layers")
         self.obsm = self._keys("obsm")
+
+    def _names_in_first(self, groups: list[str]) -> list[str]:
+        first = self._file[groups[0]] if groups else None
+        return list(first.keys()) if hasattr(first, "keys") else []
 
     def _keys(self, name: str) -> list[str]:
         if self._whole is not None:
@@ -73,7 +76,7 @@ class Annotated:
                 warnings.simplefilter("ignore")
                 return require("anndata", "anndata").read_h5ad(self.path)
         except Exception as error:  # h5py and anndata raise many kinds
-            raise UnusableFileError(self.path, f"is an AnnData that cannot be read ({short(error, 160)}).") from error
+            raise UnusableFileError(self.path, f"is an AnnData that cannot be read ({reason(error)}).") from error
 
     def _open(self, path: Path) -> Any:
         library = require("h5py" if self.format == "h5ad" else "zarr", "anndata")
@@ -81,7 +84,7 @@ class Annotated:
             return library.File(str(path), "r") if self.format == "h5ad" else library.open(str(path), mode="r")
         except Exception as error:  # h5py and zarr raise many kinds
             raise UnusableFileError(
-                path, f"is a truncated or damaged {self.format} file ({short(error, 160)}); copy it again."
+                path, f"is a truncated or damaged {self.format} file ({reason(error)}); copy it again."
             ) from error
 
     def _element(self, name: str) -> Any:
@@ -89,13 +92,13 @@ class Annotated:
             return self._read_elem(self._file[name])
         except Exception as error:  # h5py, zarr and anndata raise many kinds
             raise UnusableFileError(
-                self.path, f"its {name} cannot be read ({short(error, 160)}); is the file complete?"
+                self.path, f"its {name} cannot be read ({reason(error)}); is the file complete?"
             ) from error
 
     def matrix(self, reading: Reading) -> tuple[Any, list[str]]:
         """Return the matrix that ``reading`` asks for, still on disk, and the names of its columns."""
         if reading.layer is not None and reading.obsm is not None:
-            raise UnusableFileError(self.where, "--layer and --obsm both name the matrix; pass one.")
+            raise UselessOptionError(self.where, "--layer and --obsm both name the matrix; pass one.")
         if reading.layer is not None:
             self._check_key(reading.layer, self.layers, "layers", "--layer")
             stored = self._stored("layers", reading.layer)
@@ -189,7 +192,7 @@ class Annotated:
         except UnusableFileError:
             raise
         except (OSError, ValueError, TypeError) as error:
-            raise UnusableFileError(self.where, f"its matrix cannot be read ({short(error, 300)}).") from error
+            raise UnusableFileError(self.where, f"its matrix cannot be read ({reason(error)}).") from error
         return part
 
     def _masked(self, names: list[str], reading: Reading, notes: list[str]) -> list[str]:

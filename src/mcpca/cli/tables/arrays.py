@@ -15,7 +15,7 @@ import scipy.sparse
 from ..._utils.npz import ArrayInfo, NeedsPickleError, NpzArchive, NpzError, map_array
 from ..._utils.types import Array
 from ..._utils.wording import listed
-from ._errors import UnusableFileError, quoted_names
+from ._errors import UnusableFileError, UselessOptionError, quoted_names, reason
 from .columns import choose_features
 from .data import ANNOTATION_OPTIONS, Budget, FilePart, Reading, column_positions
 from .labels import Labels, labels_of_texts, same_label, stacked
@@ -33,7 +33,14 @@ def read_npy(path: Path) -> Array:
     except NeedsPickleError as error:
         raise _needs_pickle([path.name], path) from error
     except (NpzError, OSError) as error:
-        raise UnusableFileError(path, f"is a truncated or damaged .npy ({error}); copy it again.") from error
+        raise UnusableFileError(path, f"is a truncated or damaged .npy ({reason(error)}); copy it again.") from error
+
+
+def array_in_words(X: Any) -> str:
+    """Return the size and the type of an array: "3 x 4 complex numbers"."""
+    size = " x ".join(map(str, X.shape)) or "1"
+    kinds = {"b": "truth values", "i": "whole numbers", "u": "whole numbers", "f": "numbers", "c": "complex numbers"}
+    return f"{size} {kinds.get(X.dtype.kind, 'texts' if X.dtype.kind in 'US' else 'values that are no numbers')}"
 
 
 def read_npy_part(path: Path, reading: Reading, wanted: Sequence[str] | None) -> FilePart:
@@ -41,8 +48,10 @@ def read_npy_part(path: Path, reading: Reading, wanted: Sequence[str] | None) ->
     X = read_npy(path)
     if X.ndim != 2 or X.dtype.kind not in "biuf" or 0 in X.shape:
         raise UnusableFileError(
-            path, f"it has shape {X.shape} and type {X.dtype}; rows are a 2-D array of real numbers."
+            path, f"holds {array_in_words(X)}; rows are a matrix of numbers, one row below the other."
         )
+    if reading.transpose:
+        X = X.T
     _check_unnamed_columns(X.shape[1], reading, wanted, str(path))
     for option, value in (
         ("--index", reading.index),
@@ -50,7 +59,7 @@ def read_npy_part(path: Path, reading: Reading, wanted: Sequence[str] | None) ->
         (ANNOTATION_OPTIONS, reading.annotation_columns),
     ):
         if value:
-            raise UnusableFileError(
+            raise UselessOptionError(
                 path, f"is an .npy, which has no columns for {option}; drop it. --labels FILE names contexts."
             )
     # A memory map counts as in memory: the system reads pages of it as they are needed.
@@ -78,7 +87,7 @@ class Npz:
             raise self._damaged(error) from error
 
     def _damaged(self, error: Exception) -> UnusableFileError:
-        return UnusableFileError(self.path, f"is a truncated or damaged .npz ({error}); copy it again.")
+        return UnusableFileError(self.path, f"is a truncated or damaged .npz ({reason(error)}); copy it again.")
 
     # Which arrays there are
 
@@ -171,6 +180,9 @@ class Npz:
             return self._read_contexts(reading, wanted)
         # Contexts are 1-D arrays beside the matrix, or a file of their own; the matrix has no column for them.
         X: Any = self._sparse_matrix(shape) if self.is_sparse else self.load(str(self.matrix_name()))
+        if reading.transpose:
+            shape = shape[1], shape[0]
+            X = scipy.sparse.csr_array(X.T) if self.is_sparse else X.T
         columns = [] if reading.labels is not None else list(reading.context)
         vectors = self.vectors(shape[0])
         column_positions(vectors, columns, self.where, f"1-D array of length {shape[0]:,} (--context)")
@@ -188,13 +200,17 @@ class Npz:
     def _read_contexts(self, reading: Reading, wanted: Sequence[str] | None) -> FilePart:
         names = self.matrices()
         if not names:
-            shapes = listed([f"{name} {info.shape}" for name, info in self.arrays.items()])
-            raise UnusableFileError(self.where, f"has no 2-D array of numbers, only {shapes}; save rows as X (n, p).")
+            shapes = listed([f"{name} ({array_in_words(info)})" for name, info in self.arrays.items()])
+            raise UnusableFileError(
+                self.where, f"has no matrix of numbers, only {shapes}; save the rows as a matrix called X."
+            )
         # From the headers, before any array is read.
-        widths = {self.arrays[name].shape[1] for name in names}
+        widths = {self.arrays[name].shape[0 if reading.transpose else 1] for name in names}
         if len(widths) > 1:
             raise UnusableFileError(
-                self.where, f"has 2-D arrays of different widths {sorted(widths)[:5]}, which cannot be contexts."
+                self.where,
+                f"has matrices of different widths ({listed(sorted(widths))} columns), which cannot be contexts; save "
+                "those of one width, or one matrix called X with an array of contexts beside it.",
             )
         for option, value in (
             ("--context", reading.context),
@@ -202,12 +218,12 @@ class Npz:
             (ANNOTATION_OPTIONS, reading.annotation_columns),
         ):
             if value:
-                raise UnusableFileError(
+                raise UselessOptionError(
                     self.where,
                     f"has one array per context ({quoted_names(names)}), which takes no {option}; or name the one "
                     "matrix X.",
                 )
-        blocks = [self.load(name) for name in names]
+        blocks = [self.load(name).T if reading.transpose else self.load(name) for name in names]
         # Labels in the order of the blocks, one context for each array.
         labels = stacked([same_label(name, len(block)) for name, block in zip(names, blocks, strict=True)])
         n = sum(map(len, blocks))
@@ -228,7 +244,7 @@ class Npz:
             X = cls((self.load("data"), self.load("indices"), self.load("indptr")), shape=shape)
             X.check_format()  # indices beyond the shape would be read from foreign memory
         except (ValueError, TypeError, IndexError) as error:
-            raise UnusableFileError(self.where, f"its sparse matrix is not consistent ({error}).") from error
+            raise UnusableFileError(self.where, f"its sparse matrix is not consistent ({reason(error)}).") from error
         # CSR, since rows are taken out by blocks and by context.
         return scipy.sparse.csr_array(X)
 
@@ -262,7 +278,7 @@ def _check_unnamed_columns(p: int, reading: Reading, wanted: Sequence[str] | Non
     # Refused, since an option that is ignored reads like one that was obeyed.
     for option, value in (("--features", reading.features), ("--drop", reading.drop)):
         if value:
-            raise UnusableFileError(where, f"has no names of columns, which {option} needs; drop the option.")
+            raise UselessOptionError(where, f"has no names of columns, which {option} needs; drop the option.")
     if wanted is not None and len(wanted) != p:
         raise UnusableFileError(where, f"has {p} columns where {len(wanted)} features are needed.")
 
@@ -270,6 +286,6 @@ def _check_unnamed_columns(p: int, reading: Reading, wanted: Sequence[str] | Non
 def _needs_pickle(names: Iterable[str], path: Path) -> UnusableFileError:
     return UnusableFileError(
         path,
-        f"{quoted_names(names)} can only be read by pickle, which can run code: refused; save text as "
-        "array.astype(str), numbers as array.astype(float).",
+        f"{quoted_names(names)} can only be read by pickle, which can run code: refused; save it as an array of text "
+        "or of numbers, and not of objects.",
     )

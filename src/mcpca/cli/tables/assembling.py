@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse
 
 from ..._data.sources import as_source
-from ..._data.validation import check_finite
+from ..._data.validation import has_finite_sum
 from ..._utils.printing import counted
 from ..._utils.types import Array
 from ..._utils.wording import listed
@@ -26,6 +26,7 @@ from .kinds import FileKind
 from .labels import Labels, stacked
 from .row_annotations import annotations_of
 
+ONE_CONTEXT = "there is only one context"
 _SCAN_BYTES = 2**26  # of rows read from disk at a time
 _MOST_VALUES = 500  # texts of a column of --row-metadata: a report names each of them
 _CHECKED_NUMBERS = 2**22  # looked at at a time, so that the check for gaps needs little memory beside the rows
@@ -71,6 +72,7 @@ def assembled(
         notes=notes,
         dropped=dropped,
         oddities=oddities,
+        says=list(dict.fromkeys(text for part in parts for text in part.says)),
         annotations=_annotations(parts, is_kept, reading),
         row_metadata=_row_metadata(parts, is_kept, reading),
         found_of_contexts=dict if labels is None else _finder(parts, is_kept, labels, reading),
@@ -137,7 +139,7 @@ def _oddities(parts: Sequence[FilePart], labels: Labels | None) -> list[str]:
     ]
     oddities += dict.fromkeys(text for part in parts for text in part.oddities)
     if labels is not None and len(labels.categories) == 1:
-        oddities.append(f"there is only one context, {short(labels.categories[0])!r}, for which MCPCA is PCA.")
+        oddities.append(f"{ONE_CONTEXT}, {short(labels.categories[0])!r}, for which MCPCA is PCA.")
     return oddities
 
 
@@ -217,17 +219,25 @@ def _check_block(block: Any, where: str, names: list[str] | None) -> None:
             columns = np.unique(block.indices[~np.isfinite(block.data)])
             named = [str(c + 1) if names is None else names[c] for c in columns.tolist()]
             raise UnusableFileError(
-                where, f"has missing or infinite values in the features {quoted_names(named)}; drop them."
+                where,
+                f"has missing or infinite values in the features {quoted_names(named)}; fill them in, or leave the "
+                "features out with --drop.",
             )
         return
     # Row ranges of about 4 million numbers, also of a memory map, which is then read once in order.
     step = max(1, _CHECKED_NUMBERS // max(block.shape[1], 1))
-    features = None if names is None else np.array([short(name) for name in names], dtype=object)
     for i in range(0, len(block), step):
-        try:
-            check_finite(np.asarray(block[i : i + step]), f"rows {i + 1} to {min(i + step, len(block))}", features)
-        except ValueError as error:
-            raise UnusableFileError(where, str(error)) from error
+        rows = np.asarray(block[i : i + step])
+        if has_finite_sum(rows) or (finite := np.isfinite(rows)).all():
+            continue
+        row, column = np.argwhere(~finite)[0].tolist()
+        feature = f"column {column + 1}" if names is None else repr(short(names[column]))
+        n = int((~finite).sum())
+        raise UnusableFileError(
+            where,
+            f"has {counted(n, 'missing or infinite value')} in rows {i + 1:,} to {i + len(rows):,}, the first in row "
+            f"{i + row + 1:,}, {feature}; fill them in, or leave out their rows or columns.",
+        )
 
 
 # On disk -----------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from ..._utils.printing import counted
-from ._errors import UnusableFileError, did_you_mean, quoted_names
+from ._errors import UnusableFileError, UselessOptionError, did_you_mean, quoted_names
 from .cells import plain
 from .data import ANNOTATION_OPTIONS, Reading, column_positions
 
@@ -92,7 +92,7 @@ def _check_overlap(option: str, patterns: Sequence[str], taken: set[str], names:
     for pattern in patterns:
         # A wide pattern may well match a context among others; only one that matches nothing else is a mistake.
         if not set(matching_columns([pattern], names, option, where)) - taken:
-            raise UnusableFileError(
+            raise UselessOptionError(
                 where, f"{option} {pattern!r} matches only what --context or --index names; drop one of the two."
             )
 
@@ -165,7 +165,8 @@ def _names_in(path: str, option: str) -> list[str]:
         # Editors on Windows put a byte-order mark in front, which would become part of the first name.
         lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise UnusableFileError(path, f"cannot be read as the list of names for {option} ({error}).") from error
+        told = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise UnusableFileError(path, f"cannot be read as the list of names for {option} ({told}).") from error
     # A list may be cut from one of our tables, where risky names have an apostrophe in front.
     names = [plain(line.strip()) for line in lines if line.strip()]
     if not names:

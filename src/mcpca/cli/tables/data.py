@@ -134,6 +134,8 @@ class FilePart:
         Features that rise by whole numbers from each row to the next.
     notes, oddities, says : list of str
         As in ``TableData``.
+    date_cells : dict of str to str
+        Names of features that are dates in a workbook, with their cells.
     """
 
     where: str
@@ -150,6 +152,7 @@ class FilePart:
     annotations: dict[str, Labels] = field(default_factory=dict)
     others_of_rows: Any = None
     says: list[str] = field(default_factory=list)
+    date_cells: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass

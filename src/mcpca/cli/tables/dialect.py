@@ -21,6 +21,7 @@ from ..._utils.printing import counted
 from ._errors import UnusableFileError, quoted_names, short
 from .cells import plain
 from .columns import MAX_COLUMNS, check_table_columns, too_many_columns
+from .comments import Uncommented
 from .data import Reading
 from .kinds import open_unpacked
 from .labels import MISSING
@@ -32,6 +33,7 @@ _HEAD_LINES = 100  # looked at
 _SPARE_LABELS = 1000  # read beyond twice as many as there are rows: it is the wrong file, of whatever size
 # UTF-16 is recognised by its mark alone; without one it is refused for its zero bytes (``_first_lines``).
 _BOMS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16", codecs.BOM_UTF8: "utf-8-sig"}
+_SEPARATOR_LINE = re.compile(r'"?sep=(.)"?\s*', re.IGNORECASE)  # by which Excel is told the delimiter
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?")
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+([eE][+-]?\d+)?")
 
@@ -43,10 +45,13 @@ class Dialect:
     Attributes
     ----------
     delimiter, encoding, decimal : str
+    comment : str or None
     header_lines : int
-        Lines up to the end of the header, blank ones before it too; 0 without one.
+        Lines up to the end of the header, blank ones before it too, but not comments; 0 without one.
     columns : list of str
         One name per column; "" for a first column without a name, which has the names of rows.
+    n_empty : int
+        Columns on the right that have no name and no value in these lines, and are not among ``columns``.
     text : frozenset of str
         Columns that are not numbers in these lines.
     longest : int
@@ -56,8 +61,10 @@ class Dialect:
     delimiter: str
     encoding: str
     decimal: str
+    comment: str | None
     header_lines: int
     columns: list[str]
+    n_empty: int
     text: frozenset[str]
     longest: int
 
@@ -91,10 +98,10 @@ def bounded_lines(file: Any, where: Any) -> Iterator[str]:
         yield line
 
 
-def label_lines(file: Any, path: Path, n: int) -> list[str]:
+def label_lines(file: Any, path: Path, n: int, comment: str | None = None) -> list[str]:
     """Return the lines of an opened text without surplus blank ones at its end; raise if there are far more than n."""
     lines: list[str] = []
-    for line in bounded_lines(file, path):
+    for line in Uncommented(bounded_lines(file, path), comment):
         lines.append(line.removesuffix("\n").removesuffix("\r"))
         # So that a file of rows that is passed as labels by mistake is not read to its end.
         if len(lines) > 2 * n + _SPARE_LABELS:
@@ -108,13 +115,15 @@ def label_lines(file: Any, path: Path, n: int) -> list[str]:
 def dialect_of(path: Path, compression: str | None, reading: Reading) -> Dialect:
     """Return the dialect of a text; options in ``reading`` take the place of guesses."""
     encoding = reading.encoding or _encoding_of(path, compression)
-    lines, whole = _first_lines(path, compression, encoding)
+    lines, numbers, whole = _first_lines(path, compression, encoding, reading.comment)
     where = str(path)
+    separator, above = _separator_line(lines)
+    lines, numbers = lines[above:], numbers[above:]
     try:
-        delimiter = reading.delimiter or _delimiter_of(lines, whole, where)
+        delimiter = reading.delimiter or separator or _delimiter_of(lines, numbers, whole, where)
         reader = csv.reader(lines, delimiter=delimiter)
         records = [next(record for record in reader if any(record))]  # the header, after any blank lines
-        header_lines = reader.line_num if reading.header else 0
+        header_lines = above + (reader.line_num if reading.header else 0)
         records += [record for record in reader if record]
     except csv.Error as error:
         raise UnusableFileError(where, f"cannot be read as a table ({error}).") from error
@@ -123,12 +132,18 @@ def dialect_of(path: Path, compression: str | None, reading: Reading) -> Dialect
     # Before the header is judged: of a table that is transposed by mistake, its width is what should be said.
     if len(records[0]) > MAX_COLUMNS:
         raise too_many_columns(len(records[0]), where)
-    columns, data = _header_of(records, reading, where)
+    columns, data, n_empty = _header_of(records, reading, where)
     check_table_columns(columns, where)
     text = _text_columns(columns, data, reading, where)
     # In bytes, which is what Arrow's blocks are measured in. "replace": only the length matters.
     longest = max(len(line.encode(encoding, "replace")) for line in lines)
-    return Dialect(delimiter, encoding, reading.decimal, header_lines, columns, text, longest)
+    return Dialect(delimiter, encoding, reading.decimal, reading.comment, header_lines, columns, n_empty, text, longest)
+
+
+def _separator_line(lines: list[str]) -> tuple[str | None, int]:
+    """Return the delimiter that a first line such as "sep=;" names, and how many lines to skip for it."""
+    match = _SEPARATOR_LINE.fullmatch(lines[0]) if len(lines) > 1 else None
+    return (None, 0) if match is None else (match[1], 1)
 
 
 def _encoding_of(path: Path, compression: str | None) -> str:
@@ -138,8 +153,12 @@ def _encoding_of(path: Path, compression: str | None) -> str:
     return next((name for bom, name in _BOMS.items() if head.startswith(bom)), "utf-8")
 
 
-def _first_lines(path: Path, compression: str | None, encoding: str) -> tuple[list[str], bool]:
-    """Return the first lines, with their line ends, and whether these are all."""
+def _first_lines(
+    path: Path, compression: str | None, encoding: str, comment: str | None
+) -> tuple[list[str], list[int], bool]:
+    """Return the first lines, with their line ends, their numbers in the file, and whether these are all."""
+    if comment is not None:
+        return _first_uncommented(path, compression, encoding, comment)
     with open_text(path, compression, encoding) as file:
         text = file.read(_HEAD_CHARACTERS)
         # A wide table has a header of megabytes: read on until there are a few lines to compare.
@@ -160,17 +179,43 @@ def _first_lines(path: Path, compression: str | None, encoding: str) -> tuple[li
         whole = False
     if not any(line.strip() for line in lines):
         raise UnusableFileError(path, "has only empty lines.")
-    return lines, whole
+    return lines, list(range(1, len(lines) + 1)), whole
 
 
-def _delimiter_of(lines: list[str], whole: bool, where: str) -> str:
+def _first_uncommented(
+    path: Path, compression: str | None, encoding: str, comment: str
+) -> tuple[list[str], list[int], bool]:
+    """Return ``_first_lines`` without comments, of which there may be any number before the first line."""
+    lines: list[str] = []
+    numbers: list[int] = []
+    characters = 0
+    whole = True
+    with open_text(path, compression, encoding) as file:
+        uncommented = Uncommented(bounded_lines(file, path), comment)
+        for line in uncommented:
+            if "\0" in line:
+                raise UnusableFileError(
+                    path, "is a binary file of no known format; mcpca --help lists those that are read."
+                )
+            if len(lines) == _HEAD_LINES or (characters > _HEAD_CHARACTERS and len(lines) > 2):
+                whole = False
+                break
+            lines.append(line)
+            numbers.append(uncommented.number)
+            characters += len(line)
+    if not any(line.strip() for line in lines):
+        raise UnusableFileError(path, f"has only empty lines and lines that begin with {comment!r} (--comment).")
+    return lines, numbers, whole
+
+
+def _delimiter_of(lines: list[str], numbers: list[int], whole: bool, where: str) -> str:
     """Return the delimiter that gives every line the same number of fields, or raise with the line that differs."""
     counts = {d: _field_counts(lines, whole, d) for d in DELIMITERS if any(d in line for line in lines)}
     fitting = {d: n[-1] for d, n in counts.items() if _is_consistent(n)}
     if not counts:
         return ","  # a single column
     if not fitting:
-        raise _ragged(lines, counts, where)
+        raise _ragged(lines, numbers, counts, where)
     # Of several, the one that gives the most fields: commas within text are fewer than the delimiters around it.
     best = max(fitting, key=lambda d: fitting[d])
     if best == " " and any("  " in line.strip() for line in lines):
@@ -199,7 +244,7 @@ def _is_consistent(counts: list[int]) -> bool:
     return width > 1 and counts[0] in (width, width - 1)
 
 
-def _ragged(lines: list[str], counts: dict[str, list[int]], where: str) -> UnusableFileError:
+def _ragged(lines: list[str], numbers: list[int], counts: dict[str, list[int]], where: str) -> UnusableFileError:
     """Return the error for lines that no delimiter divides alike; it names the first line that differs."""
     # The most likely delimiter: the one that gives the most lines the same number of fields, more than one.
     common = {d: Counter(n).most_common(1)[0] for d, n in counts.items()}
@@ -209,21 +254,22 @@ def _ragged(lines: list[str], counts: dict[str, list[int]], where: str) -> Unusa
     # Position among the records; the last if only the header has another width than the rest.
     odd = next((i for i, n in enumerate(counts[best]) if n != width), len(counts[best]) - 1)
     reader = csv.reader(lines, delimiter=best)
-    number = [reader.line_num for record in reader if any(record)][odd]  # of the line in the file
+    ends = [reader.line_num for record in reader if any(record)]
+    first, number = numbers[ends[0] - 1], numbers[ends[odd] - 1]  # of lines in the file
     # Another delimiter that gives this line the width of the first: the file was pasted together.
     rival = next((d for d in counts if d != best and odd < len(counts[d]) and counts[d][odd] == width), None)
     if rival is not None:
         return UnusableFileError(
             where,
-            f"has mixed delimiters: line 1 is separated by {DELIMITERS[best]} and line {number} by "
+            f"has mixed delimiters: line {first} is separated by {DELIMITERS[best]} and line {number} by "
             f"{DELIMITERS[rival]}; write it with one of them.",
         )
     if best == " " and any("  " in line for line in lines):
         return _runs_of_spaces(where)
     return UnusableFileError(
         where,
-        f"has {width} fields in line 1 and {counts[best][odd]} in line {number} (separated by {DELIMITERS[best]}): "
-        f"{short(lines[number - 1])!r}; every line needs the same number.",
+        f"has {width} fields in line {first} and {counts[best][odd]} in line {number} (separated by "
+        f"{DELIMITERS[best]}): {short(lines[ends[odd] - 1])!r}; every line needs the same number.",
     )
 
 
@@ -231,10 +277,11 @@ def _runs_of_spaces(where: str) -> UnusableFileError:
     return UnusableFileError(where, "is separated by runs of spaces; write it with commas or tabs.")
 
 
-def _header_of(records: list[list[str]], reading: Reading, where: str) -> tuple[list[str], list[list[str]]]:
-    """Return the names of the columns, and the records below the header."""
+def _header_of(records: list[list[str]], reading: Reading, where: str) -> tuple[list[str], list[list[str]], int]:
+    """Return the names of the columns, the records below the header, and the number of empty columns on the right."""
     if not reading.header:
-        return [str(i + 1) for i in range(len(records[0]))], records
+        n_empty = _empty_on_the_right(records)
+        return [str(i + 1) for i in range(len(records[0]) - n_empty)], records, n_empty
     names = [plain(name.strip()) for name in records[0]]
     data = records[1:]
     # Whole numbers can be names ("1", "2"), and a single number may be one too ("0.5").
@@ -249,15 +296,26 @@ def _header_of(records: list[list[str]], reading: Reading, where: str) -> tuple[
         raise UnusableFileError(where, "has a header but no rows.")
     # One field more than names: R does not name the column of names of rows. Or all lines end in a delimiter.
     if len(data[0]) == len(names) + 1:
-        if not any(record[-1].strip() for record in data):
-            raise UnusableFileError(where, "has a delimiter at the end of its lines but not of the header; remove it.")
-        names = ["", *names]
+        names = [*names, ""] if not any(record[-1].strip() for record in data) else ["", *names]
+    # What a spreadsheet leaves where something was deleted: no name, and no value.
+    n_empty = _empty_on_the_right([names, *data])
+    names = names[: len(names) - n_empty]
     unnamed = [i for i, name in enumerate(names) if not name and i > 0]
     if unnamed:
         raise UnusableFileError(
             where, f"has no name for column {unnamed[0] + 1} in its header; only the first may be without one."
         )
-    return names, data
+    return names, data, n_empty
+
+
+def _empty_on_the_right(records: list[list[str]]) -> int:
+    """Return how many columns of the first record, from its end, are empty in all records; never the first column."""
+    width = len(records[0])
+    # The last field with something in it, record by record: in most, that is the very last.
+    filled = max(
+        next((i for i in range(min(len(record), width) - 1, 0, -1) if record[i].strip()), 0) for record in records
+    )
+    return width - filled - 1
 
 
 def _text_columns(columns: list[str], data: list[list[str]], reading: Reading, where: str) -> frozenset[str]:

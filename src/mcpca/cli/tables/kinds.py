@@ -13,9 +13,9 @@ from ..._covariances.moments import MOMENTS_FORMAT
 from ..._estimator.persistence import MODEL_FORMAT
 from ..._utils.array_files import read_header
 from ..._utils.npz import NpzArchive, NpzError
-from ._errors import UnusableFileError, did_you_mean
+from ._errors import UnusableFileError, did_you_mean, reason
+from .foreign import HEAD_BYTES, foreign_zip, refuse_foreign
 
-_HEAD_BYTES = 16  # as many as the longest of the marks below needs
 _MAGIC = {
     b"PAR1": "Parquet",
     b"\x89HDF\r\n\x1a\n": "h5ad",  # HDF5; whether it is an AnnData is seen when it is opened
@@ -23,24 +23,14 @@ _MAGIC = {
     b"PK\x03\x04": "zip",
     b"PK\x05\x06": "zip",  # without entries
 }
-# Formats that are not read, recognised to say what to do about them.
-_UNREADABLE = {
-    b"BZh": "compressed by bzip2",
-    b"\x28\xb5\x2f\xfd": "compressed by zstd",
-    b"\xfd7zXZ\x00": "compressed by xz",
-    b"%PDF": "a PDF",
-    b"\xd0\xcf\x11\xe0": "an old Excel workbook (.xls, or one with a password)",
-    b"\x80\x04\x95": "a Python pickle, which can run code and is never opened",
-    b"RDX": "an R workspace",
-}
 _GZIP_MAGIC = b"\x1f\x8b"
 _ZARR_FILES = (".zgroup", "zarr.json", ".zattrs", ".zmetadata")  # of versions 2 and 3
 
 
 class FileKind(NamedTuple):
-    """Format of a file, one of "text", "Parquet", "Excel", "h5ad", "zarr", "npy", "npz", "moments", "model" and "folder".
+    """Format of a file; ``compression`` is "gzip" or None.
 
-    ``compression`` is "gzip" or None.
+    One of "text", "Parquet", "Excel", "h5ad", "zarr", "npy", "npz", "moments", "model" and "folder".
     """
 
     format: str
@@ -64,11 +54,11 @@ def file_kind(path: Path) -> FileKind:
             # Zarr is a folder too, told from a folder of tables by the metadata in it.
             return FileKind("zarr" if any((path / name).exists() for name in _ZARR_FILES) else "folder")
         if not path.exists():
-            raise UnusableFileError(path, f"there is no such file{_similar_file(path)}.")
+            raise no_such_file(path)
         if not path.is_file():  # a pipe, say, which cannot be read twice
             raise UnusableFileError(path, "is neither a file nor a folder; save its content to a file first.")
         with path.open("rb") as file:
-            head = file.read(_HEAD_BYTES)
+            head = file.read(HEAD_BYTES)
     except OSError as error:
         raise UnusableFileError(path, f"cannot be opened ({error.strerror or error}).") from error
     if not head:
@@ -83,31 +73,32 @@ def file_kind(path: Path) -> FileKind:
     return FileKind(_format_in_zip(path) if format == "zip" else format)
 
 
-def _similar_file(path: Path) -> str:
-    """Return a hint at a file of a similar name, or at a missing folder, to follow "there is no such file"."""
+def no_such_file(path: Path) -> UnusableFileError:
+    """Return the error for a path at which there is nothing, with a hint at what may have been meant."""
+    if path.is_symlink():
+        # What it points to as it is written in the link: that is what was moved, or misspelt.
+        return UnusableFileError(
+            path, f"is a link to {str(path.readlink())!r}, which is not there; mend the link, or pass the file itself."
+        )
     try:
         # The folder itself may be missing or unreadable: then there is nothing to compare with.
-        hint = did_you_mean(path.name, [other.name for other in path.parent.iterdir()])
+        hint = did_you_mean(path.name, [other.name for other in path.parent.iterdir() if other.exists()])
     except OSError:
-        return f", nor the folder {str(path.parent)!r}"
-    return f"; {hint.rstrip('? ')}" if hint else ""
+        return UnusableFileError(path, f"there is no such file, nor the folder {str(path.parent)!r}.")
+    return UnusableFileError(path, f"there is no such file; {hint.rstrip()}" if hint else "there is no such file.")
 
 
 def _format_of(path: Path, head: bytes) -> str:
     for magic, format in _MAGIC.items():
         if head.startswith(magic):
             return format
-    for magic, what in _UNREADABLE.items():
-        if head.startswith(magic):
-            raise UnusableFileError(
-                path, f"is {what}; pass delimited text (also .gz), Parquet, .xlsx, .h5ad, .zarr, .npz or .npy."
-            )
+    refuse_foreign(path, head)
     return "text"  # or some other binary file, which is noticed by its zero bytes when it is read
 
 
 def _unpacked_head(path: Path) -> bytes:
     with open_unpacked(path, "gzip") as file:
-        head: bytes = file.read(_HEAD_BYTES)
+        head: bytes = file.read(HEAD_BYTES)
     if not head:
         raise UnusableFileError(path, "is empty once unpacked.")
     return head
@@ -126,7 +117,7 @@ def open_unpacked(path: Path, compression: str | None) -> Iterator[Any]:
 
 def damaged_gzip(path: Path, error: BaseException) -> UnusableFileError:
     """Return the error for gzip data that end too early or do not match their checksum."""
-    return UnusableFileError(path, f"is truncated or damaged gzip data ({error}); copy or download it again.")
+    return UnusableFileError(path, f"is truncated or damaged gzip data ({reason(error)}); copy or download it again.")
 
 
 def _format_in_zip(path: Path) -> str:
@@ -140,9 +131,13 @@ def _format_in_zip(path: Path) -> str:
         with NpzArchive(path) as archive:
             names = archive.files
     except (NpzError, OSError) as error:
-        raise UnusableFileError(path, f"is a truncated or damaged zip file ({error}); copy it again.") from error
+        raise UnusableFileError(
+            path, f"is a truncated or damaged zip file ({reason(error)}); copy it again."
+        ) from error
     if names and all(name.endswith(".npy") for name in names):
         return "npz"
+    if any(name == "xl/workbook.bin" for name in names):
+        raise UnusableFileError(path, "is a binary workbook (.xlsb); save it as .xlsx or CSV.")
     if any(name.startswith("xl/") for name in names):
         return "Excel"
-    raise UnusableFileError(path, "is a zip file without NumPy arrays; unpack it first (unzip).")
+    raise foreign_zip(path, names)

@@ -9,39 +9,39 @@ from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 
-from ._errors import UnusableFileError
+from ._errors import UselessOptionError
 from .data import Reading
 from .kinds import FileKind, file_kind
 
 _ANNDATA = frozenset({"h5ad", "zarr"})
-_ROWS = frozenset({"text", "Excel", "Parquet", "npz", "npy"}) | _ANNDATA
-_NOT_ANNDATA = _ROWS - _ANNDATA
+ROWS = frozenset({"text", "Excel", "Parquet", "npz", "npy"}) | _ANNDATA
+_NOT_ANNDATA = ROWS - _ANNDATA
 _CELLS = frozenset({"text", "Excel"})  # formats whose cells are what somebody typed
 # For each field of ``Reading``: its option, the formats that have a use for it, and what these are in words.
 # Not here: --allow-duplicates and --max-memory, a permission and a bound, which are obeyed by whatever is read.
 _OPTIONS = {
-    "context": ("--context", _ROWS, "files of rows"),
-    "labels": ("--labels", _ROWS, "files of rows"),
-    "index": ("--index", _ROWS, "files of rows"),
-    "features": ("--features", _ROWS, "files of rows"),
-    "drop": ("--drop", _ROWS, "files of rows"),
+    "context": ("--context", ROWS, "files of rows"),
+    "labels": ("--labels", ROWS, "files of rows"),
+    "index": ("--index", ROWS, "files of rows"),
+    "features": ("--features", ROWS, "files of rows"),
+    "drop": ("--drop", ROWS, "files of rows"),
     "layer": ("--layer", _ANNDATA, "AnnData (.h5ad, .zarr)"),
     "obsm": ("--obsm", _ANNDATA, "AnnData (.h5ad, .zarr)"),
     "mask_var": ("--mask-var", _ANNDATA, "AnnData (.h5ad, .zarr); choose columns with --features"),
     "header": ("--no-header", _CELLS, "text and workbooks"),
     "delimiter": ("--delimiter", frozenset({"text"}), "text"),
-    "decimal": ("--decimal", frozenset({"text"}), "text"),
+    "decimal": ("--decimal", _CELLS, "text and workbooks"),
     "encoding": ("--encoding", frozenset({"text"}), "text"),
     "comment": ("--comment", frozenset({"text"}), "text"),
     "sheet": ("--sheet", frozenset({"Excel"}), "workbooks (.xlsx)"),
     "transpose": ("--transpose", _NOT_ANNDATA, "tables and arrays: an AnnData says what is a row and what a feature"),
-    "na_values": ("--na-values", _ROWS, "files of rows"),
-    "min_samples": ("--min-samples", _ROWS, "files of rows"),
-    "drop_unlabelled": ("--drop-unlabelled", _ROWS, "files of rows"),
-    "groups": ("--groups", _ROWS, "files of rows"),
-    "batch": ("--batch", _ROWS, "files of rows"),
-    "covariates": ("--covariates", _ROWS, "files of rows"),
-    "row_metadata": ("--row-metadata", _ROWS, "files of rows"),
+    "na_values": ("--na-values", ROWS, "files of rows"),
+    "min_samples": ("--min-samples", ROWS, "files of rows"),
+    "drop_unlabelled": ("--drop-unlabelled", ROWS, "files of rows"),
+    "groups": ("--groups", ROWS, "files of rows"),
+    "batch": ("--batch", ROWS, "files of rows"),
+    "covariates": ("--covariates", ROWS, "files of rows"),
+    "row_metadata": ("--row-metadata", ROWS, "files of rows"),
 }
 _ABOUT_CONTEXTS = ("na_values", "min_samples", "drop_unlabelled")
 
@@ -54,18 +54,18 @@ def options_given(reading: Reading) -> list[str]:
 def check_options(reading: Reading, files: Sequence[Path], kinds: Sequence[FileKind]) -> None:
     """Raise if an option has no effect on any of the files."""
     formats = {kind.format for kind in kinds}
-    if not formats & (_ROWS | {"moments"}):
+    if not formats & (ROWS | {"moments"}):
         return  # a model, say: the error of opening it says more
     for_labels = _used_by_labels(reading)
     for name, (option, uses, what) in _OPTIONS.items():
         # One file that has a use for the option is enough: files of several formats may be named together.
         if name in for_labels or not _is_given(reading, name) or formats & uses:
             continue
-        raise UnusableFileError(
+        raise UselessOptionError(
             files[0], f"is {_kind_in_words(kinds[0])}, and {option} is for {what}; drop the option."
         )
     if reading.obsm is not None and reading.mask_var is not None:
-        raise UnusableFileError(
+        raise UselessOptionError(
             files[0], f"--mask-var chooses features of var, which --obsm {reading.obsm} does not have; drop one."
         )
 
@@ -74,7 +74,7 @@ def check_for_model(reading: Reading, files: Sequence[Path]) -> None:
     """Raise if an option chooses features although a model with named features is applied, which has chosen them."""
     for name in ("features", "mask_var"):
         if _is_given(reading, name):
-            raise UnusableFileError(
+            raise UselessOptionError(
                 files[0], f"the model takes its features by name, so {_OPTIONS[name][0]} has no effect; drop it."
             )
 
@@ -84,7 +84,7 @@ def check_without_contexts(reading: Reading, files: Sequence[Path], kinds: Seque
     text = any(kind.format in _CELLS for kind in kinds)  # --na-values is about their numbers too
     fields_given = [name for name in _ABOUT_CONTEXTS if _is_given(reading, name) and not (text and name == "na_values")]
     if fields_given:
-        raise UnusableFileError(
+        raise UselessOptionError(
             files[0],
             f"{_OPTIONS[fields_given[0]][0]} has no effect, since the rows have no contexts; pass --context or "
             "--labels, or drop the option.",

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..._utils.optional import require
-from ._errors import UnusableFileError, short
+from ._errors import UnusableFileError, reason, short
 from .columns import check_table_columns
 
 _BATCH_BYTES = 2**25  # of rows read at a time, about
@@ -21,6 +22,7 @@ class ParquetTable:
     """A Parquet file; ``columns``, ``text``, ``index`` and ``read`` as in ``DelimitedTable``."""
 
     format = "Parquet"
+    left_out: tuple[str, ...] = ()
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -44,7 +46,7 @@ class ParquetTable:
         is_numeric = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
         self.text = frozenset(name for name, kind in types.items() if not any(test(kind) for test in is_numeric))
         self.nested = frozenset(name for name, kind in types.items() if pa.types.is_nested(kind))
-        self.index = _PANDAS_INDEX if _PANDAS_INDEX in self.columns else None
+        self.index = _index_of_pandas(schema.metadata or {}, self.columns)
 
     def batches(self, numbers: Sequence[str], texts: Sequence[str]) -> Iterator[Any]:
         """Yield Arrow record batches of these columns; missing values are null."""
@@ -72,10 +74,27 @@ class ParquetTable:
         except (OSError, pa.ArrowException) as error:
             raise self._damaged(error) from error
 
+    def place(self, row: int, column: str) -> str:
+        """Return where a value is in the file, in words; ``row`` is counted from 0."""
+        return f"row {row + 1:,}, column {short(column)!r}"
+
     def _damaged(self, error: Exception) -> UnusableFileError:
         return UnusableFileError(
-            self.where, f"is a truncated or damaged Parquet file ({short(error, 160)}); copy it again."
+            self.where, f"is a truncated or damaged Parquet file ({reason(error)}); copy it again."
         )
+
+
+def _index_of_pandas(metadata: Mapping[bytes, bytes], columns: Sequence[str]) -> str | None:
+    """Return the column that was the index of a DataFrame, if pandas has written one."""
+    try:
+        stored = json.loads(metadata.get(b"pandas", b"{}"))["index_columns"]
+    # Without an index, or written by something else.
+    except (ValueError, KeyError, TypeError):
+        stored = []
+    names = [name for name in stored if isinstance(name, str) and name in columns]
+    if len(names) == 1:
+        return names[0]
+    return _PANDAS_INDEX if _PANDAS_INDEX in columns else None
 
 
 def _texts(pa: Any, column: Any) -> Any:

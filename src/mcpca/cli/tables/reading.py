@@ -6,6 +6,7 @@ Files are found and recognised, checked against the options, opened one by one a
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -19,23 +20,27 @@ from ..._utils.natural_order import natural
 from ..._utils.printing import counted
 from ..._utils.progress import silent
 from ..._utils.types import Report
-from ._errors import UnusableFileError, foreign_bytes, quoted_names, short
+from . import stdin
+from ._errors import UnusableFileError, UselessOptionError, foreign_bytes, quoted_names, reason
 from .annotated import Annotated
 from .arrays import Npz, read_npy_part
 from .assembling import assembled, n_features_of, stem_of
 from .context_table import read_context_table
 from .data import Budget, FilePart, Reading, TableData
 from .duplicates import check_duplicates
+from .foreign import refuse_foreign_folder
 from .kinds import FileKind, file_kind
-from .label_files import labels_from
+from .label_files import RowLabels, labels_from
 from .labels import Labels, crossed_labels, same_label, stacked
-from .options import check_for_model, check_options, check_without_contexts
+from .options import ROWS, check_for_model, check_options, check_without_contexts
+from .spoiled_names import spoiled_names
 from .tabular import open_table, read_table
+from .transposed import read_transposed
 
 __all__ = ["doubtful_names", "load_moments", "no_context_error", "read_data", "stem_of"]
 
 # Of files that are taken from a folder; files that are named themselves may have any ending.
-_ENDINGS = (".csv", ".tsv", ".tab", ".parquet", ".pq", ".npy", ".h5ad", ".zarr", ".npz")
+_ENDINGS = (".csv", ".tsv", ".tab", ".parquet", ".pq", ".xlsx", ".xlsm", ".npy", ".h5ad", ".zarr", ".npz")
 _NEARLY_DONE = 0.99  # the most that is reported within a file: 100% is reported when it has been read
 
 
@@ -52,9 +57,9 @@ def read_data(
     Parameters
     ----------
     paths : sequence of Path
-        Delimited text (also packed by gzip), Parquet, AnnData (.h5ad, .zarr), .npz, .npy, or saved moments, recognised
-        by their content. Several files, or those in a folder, hold one context each, named after the file; with
-        ``reading.context`` they are parts of one table.
+        Delimited text (also packed by gzip), Parquet, Excel, AnnData (.h5ad, .zarr), .npz, .npy, or saved moments,
+        recognised by their content. Several files, or those in a folder, hold one context each, named after the file;
+        with ``reading.context`` they are parts of one table.
     reading : Reading
     features : sequence of str or None
         Features that must be there, those of a model; columns are put into this order.
@@ -73,6 +78,9 @@ def read_data(
     Up to ``reading.max_bytes`` of rows are held in memory. Larger tables are parsed again at each pass of a fit.
     """
     # Whatever can be refused without parsing rows is refused first: to read large files takes minutes.
+    paths = [stdin.opened(path) for path in paths]
+    if reading.labels is not None:
+        reading = replace(reading, labels=stdin.opened(reading.labels))
     files, notes = _files(paths)
     kinds = [file_kind(path) for path in files]
     if not reading.allow_duplicates:
@@ -89,16 +97,25 @@ def read_data(
         check_for_model(reading, files)
     # Raised here, before anything is read. An .npz may have contexts of its own.
     if need_context and len(files) == 1 and kinds[0].format != "npz" and not says_context:
-        raise no_context_error(files[0])
+        raise no_context_error(files[0]) if kinds[0].format in ROWS else _no_rows(files[0], kinds[0])
     parts = _read_parts(files, kinds, reading, features, report)
     _check_widths(parts, files)
     if features is not None and parts[0].others:
         others = parts[0].others
         notes.append(f"{counted(len(others), 'column')} that the model does not have: {quoted_names(others)}.")
-    labels = _labels(parts, files, reading, need_context)
-    if labels is None:
+    said = _labels(parts, files, kinds, reading, need_context)
+    labels = None if said is None else said.labels
+    if said is None:
         check_without_contexts(reading, files, kinds)
+    else:
+        notes += said.notes
+        _hand_out(said, parts)
     data = assembled(parts, labels, reading, files, kinds, notes)
+    if said is not None:
+        data.says += said.says
+    # The names of a model are what they are by now.
+    if features is None and data.feature_names is not None:
+        data.oddities += spoiled_names(data.feature_names, {k: v for part in parts for k, v in part.date_cells.items()})
     if labels is not None:
         # An AnnData keeps categories that no row has any more; they are no reason for a warning.
         in_use = [name for name, n in zip(labels.categories, labels.counts().tolist(), strict=True) if n]
@@ -171,15 +188,20 @@ def open_part(
 ) -> FilePart:
     """Read the rows of one file."""
     if kind.is_table:
-        return read_table(open_table(path, kind, reading), reading, wanted, budget, report_share)
+        read = read_transposed if reading.transpose else read_table
+        return read(open_table(path, kind, reading), reading, wanted, budget, report_share)
     if kind.is_anndata:
         return Annotated(path, kind.format).read(reading, wanted, budget)
     if kind.format == "npz":
         return Npz(path, budget).read(reading, wanted)
     if kind.format == "npy":
         return read_npy_part(path, reading, wanted)
+    raise _no_rows(path, kind)
+
+
+def _no_rows(path: Path, kind: FileKind) -> UnusableFileError:
     what = {"model": "a fitted model", "moments": "a file of moments", "folder": "a folder"}[kind.format]
-    raise UnusableFileError(path, f"is {what} and has no rows; pass the file with the rows.")
+    return UnusableFileError(path, f"is {what} and has no rows; pass the file with the rows.")
 
 
 def _files(paths: Sequence[Path]) -> tuple[list[Path], list[str]]:
@@ -191,6 +213,7 @@ def _files(paths: Sequence[Path]) -> tuple[list[Path], list[str]]:
         if not path.is_dir() or file_kind(path).format == "zarr":
             files.append(path)
             continue
+        refuse_foreign_folder(path)
         # Hidden files are those of the system; the natural order puts part2 before part10.
         inside = sorted((p for p in path.iterdir() if not p.name.startswith(".")), key=lambda p: natural(p.name))
         # By ending, unlike files that are named: nobody has vouched for what lies in a folder.
@@ -212,8 +235,9 @@ def _check_stems(files: Sequence[Path]) -> None:
     stems = [stem_of(path) for path in files]
     repeated = sorted(stem for stem, n in Counter(stems).items() if n > 1)
     if repeated:
+        first, second = [path for path, stem in zip(files, stems, strict=True) if stem == repeated[0]][:2]
         raise UnusableFileError(
-            files[stems.index(repeated[0])], f"another file gives a context the same name, {repeated[0]!r}; rename one."
+            second, f"gives a context the same name, {repeated[0]!r}, as {first} does; rename one of the files."
         )
 
 
@@ -233,27 +257,55 @@ def _check_widths(parts: list[FilePart], files: list[Path]) -> None:
 # Labels ------------------------------------------------------------------------------------------------------------
 
 
-def _labels(parts: list[FilePart], files: list[Path], reading: Reading, need_context: bool) -> Labels | None:
+def _labels(
+    parts: list[FilePart], files: list[Path], kinds: list[FileKind], reading: Reading, need_context: bool
+) -> RowLabels | None:
     """Return the context of each row: from a file, from columns, or by the names of the files; None if not needed."""
     # The most explicit indication wins: a file of labels, then columns, then the names of the files.
     if reading.labels is not None:
-        return labels_from(reading.labels, sum(part.n_rows for part in parts), reading)
+        names = [part.row_names for part in parts if part.row_names is not None]
+        # --sheet is about the rows, if these are in a workbook.
+        sheet = None if "Excel" in {kind.format for kind in kinds} else reading.sheet
+        return labels_from(
+            reading.labels,
+            sum(part.n_rows for part in parts),
+            reading,
+            [name for part in names for name in part] if len(names) == len(parts) else None,
+            reading.annotation_columns if reading.transpose else (),
+            sheet,
+        )
     if all(part.labels for part in parts):
-        return stacked([crossed_labels(part.labels) for part in parts])
+        return RowLabels(stacked([crossed_labels(part.labels) for part in parts]))
     if len(parts) > 1:
-        return stacked([same_label(stem_of(p), part.n_rows) for p, part in zip(files, parts, strict=True)])
+        by_file = [same_label(stem_of(p), part.n_rows) for p, part in zip(files, parts, strict=True)]
+        return RowLabels(stacked(by_file))
     if need_context:
         raise no_context_error(files[0])
     return None
 
 
+def _hand_out(said: RowLabels, parts: Sequence[FilePart]) -> None:
+    """Give each part its rows of the columns that a file of labels has for all."""
+    for name, labels in said.annotations.items():
+        first = 0
+        for part in parts:
+            part.annotations[name] = Labels(labels.codes[first : first + part.n_rows], labels.categories)
+            first += part.n_rows
+
+
 def no_context_error(path: Path) -> UnusableFileError:
     """Return the error for rows without any indication of their context."""
-    return UnusableFileError(
-        path,
-        "nothing says which context each row is from; pass --context COLUMN, --labels FILE, or one file per context "
-        f"(mcpca doctor {path.name} shows the columns).",
-    )
+    if path.suffix.lower() == ".npy":  # which has no columns to name
+        ways = "--labels FILE with one label per row, or one file per context"
+    else:
+        command = shlex.join(["mcpca", "doctor", *as_words(stdin.as_typed(path))])
+        ways = f"--context COLUMN, --labels FILE, or one file per context ({command} shows the columns)"
+    return UnusableFileError(path, f"nothing says which context each row is from; pass {ways}.")
+
+
+def as_words(path: Path) -> list[str]:
+    """Return a path as words of a command line, in which it is not to be taken for an option."""
+    return ["--", str(path)] if len(str(path)) > 1 and str(path).startswith("-") else [str(path)]
 
 
 def doubtful_names(names: Sequence[str]) -> list[str]:
@@ -279,7 +331,7 @@ def _read_moments(files: list[Path], kinds: list[FileKind], reading: Reading, ne
             "holds moments and no rows; mcpca merge puts several together, and mcpca fit takes one.",
         )
     if reading.context or reading.labels:
-        raise UnusableFileError(files[0], "holds moments, which know their contexts; drop --context and --labels.")
+        raise UselessOptionError(files[0], "holds moments, which know their contexts; drop --context and --labels.")
     check_options(reading, files, kinds)
     X = load_moments(files[0])
     names = None if X.feature_names is None else [str(name) for name in X.feature_names]
@@ -295,4 +347,4 @@ def load_moments(path: Path) -> ContextMoments:
     try:
         return ContextMoments.load(path)
     except (ValueError, KeyError, OSError) as error:
-        raise UnusableFileError(path, f"cannot be read as moments ({short(error, 300)}).") from error
+        raise UnusableFileError(path, f"cannot be read as moments ({reason(error)}).") from error

@@ -23,6 +23,7 @@ from .delimited import DelimitedTable
 from .kinds import FileKind
 from .labels import LabelBuilder
 from .parquet import ParquetTable
+from .workbook import WorkbookTable
 
 # Bytes of a row's name and context, about, which are held in memory even if the row itself is streamed; and what they
 # may take whatever --max-memory says: too little for any computer to notice.
@@ -47,6 +48,8 @@ class Table(Protocol):
         The column with names of rows, if the file says so itself.
     read : float
         Share of the file that the current pass has read so far.
+    left_out : sequence of str
+        Empty columns and rows at the edges that are not read, in words, once there was a pass.
     """
 
     where: str
@@ -60,13 +63,22 @@ class Table(Protocol):
     def format(self) -> str:
         """The format in words."""
 
+    @property
+    def left_out(self) -> Sequence[str]:
+        """What is not read, in words."""
+
+    def place(self, row: int, column: str) -> str:
+        """Return where a value is in the file, in words."""
+
     def batches(self, numbers: Sequence[str], texts: Sequence[str]) -> Iterator[Any]:
         """Yield Arrow record batches of these columns, from the start at each call; missing values are null."""
 
 
 def open_table(path: Path, kind: FileKind, reading: Reading) -> Table:
-    """Open a table of text or Parquet."""
-    return DelimitedTable(path, kind.compression, reading) if kind.format == "text" else ParquetTable(path)
+    """Open a table of text, Parquet or a workbook."""
+    if kind.format == "text":
+        return DelimitedTable(path, kind.compression, reading)
+    return WorkbookTable(path, reading) if kind.format == "Excel" else ParquetTable(path)
 
 
 class TableBlocks:
@@ -112,7 +124,7 @@ def read_table(
     blocks: list[Array] | None = []
     taken_bytes = 0
     n = 0
-    gaps = _Gaps(roles.features)
+    gaps = Gaps(roles.features)
     rising = RisingColumns(p)
     for batch in table.batches(roles.features, texts):
         if not batch.num_rows:
@@ -158,7 +170,9 @@ def read_table(
         row_names,
         roles.others,
         row_numbers,
+        list(table.left_out),
         annotations=annotations,
+        date_cells={name: cell for cell, name in getattr(table, "dates", {}).get("header", [])},
         others_of_rows=ColumnsOfTable(table, [*roles.features, *roles.contexts, roles.index or ""], reading.na_values),
     )
 
@@ -193,7 +207,7 @@ class RisingColumns:
         return self._candidates.tolist() if self._n >= _LEAST_ROWS else []
 
 
-class _Gaps:
+class Gaps:
     """Counts missing and infinite values by column, and remembers the first row with one."""
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -216,16 +230,17 @@ class _Gaps:
             self._n_rows += len(rows)
             self._counts += is_gap.sum(axis=0)
 
-    def check(self, where: str, n: int) -> None:
-        """Raise if any of n rows has a gap."""
+    def check(self, where: str, n: int, row_names: Sequence[str] | None = None) -> None:
+        """Raise if any of n rows has a gap; the first is told by its name if there are names."""
         if not self._n_rows:
             return
         columns = np.flatnonzero(self._counts)
         counts = [f"{short(self._names[c])!r} ({self._counts[c]:,})" for c in columns.tolist()]
+        first = f"row {self._first_row + 1:,}" if row_names is None else repr(short(row_names[self._first_row]))
         raise UnusableFileError(
             where,
-            f"{self._n_rows:,} of {counted(n, 'row')} have missing or infinite values, the first in row "
-            f"{self._first_row + 1:,}, in {counted(len(columns), 'column')}: {listed(counts)}; fill them in, drop the "
+            f"{self._n_rows:,} of {counted(n, 'row')} have missing or infinite values, the first in {first}, in "
+            f"{counted(len(columns), 'column')}: {listed(counts)}; fill them in, drop the "
             "rows, or leave the columns out with --drop.",
         )
 

@@ -1,4 +1,4 @@
-"""Tables with names of columns, written as CSV, TSV or Parquet by Arrow."""
+"""Tables with names of columns, written as CSV, TSV or Parquet by Arrow, and as .xlsx by ``workbook_writing``."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 from ..._utils.optional import require
 from ..._utils.types import Array
 from .cells import guarded
+from .workbook_writing import write_workbook
 
 
 def write_table(columns: Mapping[str, Any], target: Any, format: str = "csv") -> None:
@@ -23,8 +24,15 @@ def write_table(columns: Mapping[str, Any], target: Any, format: str = "csv") ->
         Text that a spreadsheet would run (``=1+1``) gets an apostrophe in front in CSV and TSV, which our reader
         removes again.
     target : path or binary file
-    format : {"csv", "tsv", "parquet"}
+    format : {"csv", "tsv", "parquet", "xlsx"}
     """
+    if format == "xlsx":
+        if isinstance(target, (str, Path)):
+            with open(target, "wb") as file:
+                write_workbook(columns, file)
+        else:
+            write_workbook(columns, target)
+        return
     pa = require("pyarrow", "cli")
     if format != "parquet":
         # Parquet has types and is not opened as a sheet of formulas: there text is written as it is.

@@ -1,5 +1,5 @@
-// What is known of contexts and rows beside the model (tissue, sex, dose): columns of names or of numbers, their colours,
-// and the strips of colour beside the map. See _metadata.py for how they are packed.
+// What is known of contexts and rows beside the model (tissue, sex, dose): columns of names or of numbers, their
+// colours, and the strips of colour beside the map. See _metadata.py for how they are packed.
 {
   const { el, data, byId } = mcpca;
   const { view, scroller, sides } = mcpca.map;
@@ -87,15 +87,19 @@
           high = Math.max(high, v);
         }
       const style = (v) =>
-        v === null ? UNKNOWN : { colour: between(high > low ? (v - low) / (high - low) : 0.5), symbol: "circle", variant: 0 };
+        v === null
+          ? UNKNOWN
+          : { colour: between(high > low ? (v - low) / (high - low) : 0.5), symbol: "circle", variant: 0 };
       scale = { column, style, low, high };
     }
     scales.set(column, scale);
     return scale;
   };
   const isKnown = (column, value) => (column.categories ? value >= 0 : value !== null);
-  const textOf = (column, value) =>
-    !isKnown(column, value) ? "not known" : column.categories ? mcpca.visible(column.categories[value]) : mcpca.number(value, 6);
+  const textOf = (column, value) => {
+    if (!isKnown(column, value)) return "not known";
+    return column.categories ? mcpca.visible(column.categories[value]) : mcpca.number(value, 6);
+  };
 
   // A cell or a sign of a legend: its colour, with a mark for every eight names.
   const fill = (c, x, y, w, h, style) => {
@@ -134,17 +138,16 @@
     }
     const listed = scale.order.slice(0, MOST_LISTED),
       rest = scale.order.slice(MOST_LISTED);
+    const more = el("summary", {}, `${mcpca.count(rest.length)} more`);
     const named = (code) => entry(scale.style(code), mcpca.nameNode(column.categories[code], 30));
     return [
       ...listed.map(named),
-      ...(rest.length
-        ? [el("details", { class: "rest-of-names" }, el("summary", {}, `${mcpca.count(rest.length)} more`), ...rest.map(named))]
-        : []),
+      ...(rest.length ? [el("details", { class: "rest-of-names" }, more, ...rest.map(named))] : []),
       ...unknown,
     ];
   };
 
-  // The strips beside the map -------------------------------------------------------------------------------------------
+  // The strips beside the map -----------------------------------------------------------------------------------------
   const start = mcpca.range(Math.min(FIRST, columns.length));
   let shown = [...start];
   const box = el("fieldset", { id: "metadata", class: "metadata" }, el("legend", {}, "Known of the contexts"));

@@ -4,6 +4,15 @@
   const { el, data, byId, metadata, number, count } = mcpca;
   const MOST_COLOURED = 8; // contexts that have a colour at first
   const HEIGHT = 430;
+  const OTHERS = [
+    ["grey", "grey"],
+    ["hidden", "hidden"],
+  ];
+  const DRAGS = [
+    ["lasso", "select by lasso"],
+    ["select", "select a box"],
+    ["none", "do nothing"],
+  ];
   const first = { x: 0, y: Math.min(1, mcpca.r - 1), colour: "context", contexts: null, others: "grey" };
   const state = { ...first };
   let drag = "lasso",
@@ -45,8 +54,9 @@
       return;
     }
     parts = Object.fromEntries(["controls", "words", "select", "table"].map((name) => [name, el("div")]));
+    parts.selected = el("p", { id: "scatter-selected", class: "muted", role: "status" });
     chart = mcpca.chart("chart-scatter");
-    byId("scatter").append(title, parts.controls, parts.words, chart, parts.select, parts.table);
+    byId("scatter").append(title, parts.controls, parts.words, chart, parts.select, parts.selected, parts.table);
     const whole = (key, field, n) =>
       mcpca.address.register(key, {
         read: (text) => {
@@ -130,8 +140,8 @@
         pick("scatter-x", "Across", axes, "x", Number),
         pick("scatter-y", "Up", axes, "y", Number),
         pick("scatter-colour", "Colour by", colours(), "colour", String),
-        pick("scatter-others", "Other contexts", [["grey", "grey"], ["hidden", "hidden"]], "others", String),
-        mcpca.picker("scatter-drag", "Drag to", [["lasso", "select by lasso"], ["select", "select a box"], ["none", "do nothing"]], drag, (to) => {
+        pick("scatter-others", "Other contexts", OTHERS, "others", String),
+        mcpca.picker("scatter-drag", "Drag to", DRAGS, drag, (to) => {
           drag = to;
           draw();
         }),
@@ -270,15 +280,12 @@
     selected = rows;
     draw();
     table();
-    mcpca.announce(rows ? `${mcpca.many(rows.size, "row")} selected.` : "No row is selected.");
   };
 
   const table = () => {
     if (!selected) {
-      parts.table.replaceChildren(
-        el("p", { id: "scatter-selected", class: "muted" }, "Drag around points to have them in a table."),
-      );
-      return;
+      parts.selected.textContent = "Drag around points to have them in a table.";
+      return parts.table.replaceChildren();
     }
     const rows = rowsOf(withRows).filter((p) => selected.has(p.at));
     const known = (name, column, value) => ({
@@ -290,8 +297,8 @@
       },
       text: (p) => metadata.textOf(column, value(p.at, p.context)),
     });
+    parts.selected.textContent = `${mcpca.many(rows.length, "row")} selected.`;
     parts.table.replaceChildren(
-      el("p", { id: "scatter-selected" }, `${mcpca.many(rows.length, "row")} selected.`),
       mcpca.table({
         caption: `Selected rows on ${mcpca.mcpcName(state.x)} and ${mcpca.mcpcName(state.y)}`,
         file: `rows-mcpc-${state.x + 1}-${state.y + 1}.csv`,
