@@ -461,7 +461,9 @@
   const back = (j) => {
     const replicability = data.ofMcpcs.replicability;
     let text = "Whether this MCPC comes back in other rows was not computed.";
-    if (replicability) {
+    if (replicability && replicability.mean[j] === null)
+      text = "It is not known whether this MCPC comes back: halves have too few rows.";
+    else if (replicability) {
       const each = replicability.cosines[j].map((c) => number(c, 3));
       const good = replicability.replicates[j];
       text =
