@@ -63,13 +63,13 @@
     if (mcpca.printing) printed.add(node);
     const { traces, layout, height, after } = drawn.get(node)();
     const merged = { ...base(height), ...layout };
-    node.style.minHeight = `${height}px`; // Plotly takes the height of its place where the window has changed
+    node.style.minHeight = `${height}px`; // when the window changes Plotly forgets the height, and keeps the picture
     Plotly.react(node, mcpca.printing ? vectors(traces) : traces, merged, config);
     after?.(node); // where a chart listens to its reader
   };
 
   // A place for a chart; `label` is what a screen reader says, `make` returns {traces, layout, height, file, after}:
-  // `file` are words for a file of its own (what it is, of which MCPC or context), `after` is called when it is painted.
+  // `file` are words for the name of its file (what it is, of which MCPC or context), `after` is called once painted.
   // It is painted when it comes near the window: a choice changes many charts, of which few are looked at.
   const watcher = new IntersectionObserver(
     (entries) => {

@@ -41,7 +41,13 @@
       ["naming", "words", "features", "loadings", "scores", "rows", "back"].map((name) => [name, el("div")]),
     );
     byId("mcpc").append(
-      el("div", { class: "title" }, el("h2", { id: "mcpc-title" }, el("span", { class: "screen-only" }, "MCPC"), printedName), chooser.node, mcpca.backToMap()),
+      el(
+        "div",
+        { class: "title" },
+        el("h2", { id: "mcpc-title" }, el("span", { class: "screen-only" }, "MCPC"), printedName),
+        chooser.node,
+        mcpca.backToMap(),
+      ),
       ...Object.values(parts),
     );
     parts.naming.append(mcpca.names.box);
@@ -344,7 +350,13 @@
           const known = variable ? `<br>${mcpca.forPlot(variable[1])}: ${mcpca.forPlot(value, 40)}` : "";
           return `${mcpca.forPlot(mcpca.metadata.rowName(at), 60)}${known}<br>score ${number(colours[a], 3)}`;
         });
-        const points = across.map((x, a) => ({ x, y: up[a], at: mcpca.metadata.starts[i] + a, context: i, text: said[a] }));
+        const points = across.map((x, a) => ({
+          x,
+          y: up[a],
+          at: mcpca.metadata.starts[i] + a,
+          context: i,
+          text: said[a],
+        }));
         const byScore = {
           type: "scatter",
           mode: "markers",
@@ -449,7 +461,9 @@
   const back = (j) => {
     const replicability = data.ofMcpcs.replicability;
     let text = "Whether this MCPC comes back in other rows was not computed.";
-    if (replicability) {
+    if (replicability && replicability.mean[j] === null)
+      text = "It is not known whether this MCPC comes back: halves have too few rows.";
+    else if (replicability) {
       const each = replicability.cosines[j].map((c) => number(c, 3));
       const good = replicability.replicates[j];
       text =

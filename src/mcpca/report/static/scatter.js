@@ -93,8 +93,8 @@
         show();
       },
     });
-    document.addEventListener("renamed", show);
     if (window.innerWidth <= 700) drag = "none"; // a finger that drags scrolls the page
+    document.addEventListener("renamed", show);
     show();
   };
 
