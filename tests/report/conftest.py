@@ -8,6 +8,8 @@ import shutil
 
 import pytest
 
+from mcpca.report import _page
+
 
 @pytest.fixture(scope="module")
 def browser():
@@ -46,3 +48,10 @@ def _started(*more):
     found = webdriver.Chrome(options=options, service=Service(driver))
     yield found
     found.quit()
+
+
+@pytest.fixture
+def without_charts(monkeypatch):
+    """The page without Plotly, which takes longer to read than all the rest: charts stay empty."""
+    stub = "window.Plotly = { react() {}, purge() {}, Plots: { resize() {} } };"
+    monkeypatch.setattr(_page, "_plotly", lambda: stub)

@@ -332,7 +332,7 @@ def test_narrow_dark_and_print(browser, many, digits):
     for path in (digits[0], many[0]):
         page = Page(browser, path, size=NARROW)
         page.wait_for_width(NARROW[0])
-        for section in ("map", "mcpc", "context", "compare", "diagnostics", "rank", "about"):
+        for section in ("map", "mcpc", "context", "compare", "scatter", "diagnostics", "rank", "about"):
             right = page.run("return document.getElementById(arguments[0]).getBoundingClientRect().right", section)
             assert right <= NARROW[0]
     page = Page(browser, many[0], dark=True)
@@ -349,7 +349,7 @@ def test_narrow_dark_and_print(browser, many, digits):
     page.find("#theme").click()
     pdf = base64.b64decode(page.send("Page.printToPDF", printBackground=True)["data"])
     assert pdf.startswith(b"%PDF")
-    assert page.run("return window.all") == [[True, 680]] * 8  # all charts were there, as wide as the paper
+    assert page.run("return window.all") == [[True, 680]] * 9  # all charts were there, as wide as the paper
     assert page.run("return document.documentElement.dataset.theme") == "dark"
     page.wait(lambda: page.run(width) == before)
     assert page.messages() == []

@@ -192,7 +192,8 @@ def test_every_chart_is_saved_as_vectors_and_as_a_picture(browser, report, tmp_p
     assert page.run("return window.harmed") is None
     # Files with names that speak.
     page.run(
-        "for (const b of document.getElementById('chart-rows').parentNode.querySelectorAll('.save-tools button')) b.click()"
+        "for (const button of document.getElementById('chart-rows').parentNode.querySelectorAll('.save-tools button'))"
+        "  button.click()"
     )
     stem = "Six-tissues-b_rows_MCPC-2_"
     page.wait(lambda: len([f for f in tmp_path.iterdir() if f.suffix in (".svg", ".png")]) == 2)
@@ -332,9 +333,8 @@ def test_a_link_restores_everything(browser, report):
     given = dict(parse_qsl(link[1:]))
     assert page.run(script) == given
     values = page.run(
-        "return Object.fromEntries(['row-order', 'scale', 'least', 'rows-x'].map((id) => [id, byId(id).value]))".replace(
-            "byId", "mcpca.byId"
-        )
+        "const ids = ['row-order', 'scale', 'least', 'rows-x'];"
+        "return Object.fromEntries(ids.map((id) => [id, document.getElementById(id).value]))"
     )
     assert values == {"row-order": "name", "scale": "context", "least": "10", "rows-x": "1"}
     assert page.run("return document.getElementById('note').textContent") == "A note"
@@ -408,7 +408,8 @@ def test_tables_are_printed_whole(browser, report):
     # Nothing is cut off: on paper no part of it scrolls.
     page.send("Emulation.setEmulatedMedia", media="print")
     styles = page.run(
-        "return [...document.querySelectorAll('.scroll')].map((s) => getComputedStyle(s)).map((s) => [s.maxHeight, s.overflowX])"
+        "const styles = [...document.querySelectorAll('.scroll')].map((s) => getComputedStyle(s));"
+        "return styles.map((s) => [s.maxHeight, s.overflowX])"
     )
     page.send("Emulation.setEmulatedMedia", media="")
     assert styles

@@ -5,8 +5,9 @@ shows it in a notebook. Needs the extra ``report``.
 
 ``_render`` checks the arguments, ``_rows`` samples rows, ``_known`` gathers what is known of contexts and rows
 (``_metadata`` from tables, ``_obs_metadata`` from an AnnData), ``_content`` gathers all that is shown in one dictionary
-(with sentences from ``_words``, numbers from ``_encode``), and ``_page`` puts it into HTML beside the scripts in
-``static``. ``write_comparison`` writes the page of two models compared (``_comparison_page``), which needs no extra.
+(with sentences from ``_words``, numbers from ``_encode``, all features from ``_features``), and ``_page`` puts it into
+HTML beside the scripts in ``static``. ``write_comparison`` writes the page of two models compared
+(``_comparison_page``), which needs no extra.
 """
 
 from ._comparison_page import render_comparison, write_comparison

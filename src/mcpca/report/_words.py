@@ -175,6 +175,10 @@ def _replication(fit: Fitted, replicability: Replicability | None) -> list[dict[
             "to the report."
         )
         return [_finding("note", "Replicability is not known", text)]
+    # Halves of few rows have no fit of this rank, which is no failure to come back.
+    if np.isnan(replicability.cosines).any():
+        text = f"{replicability.by.capitalize()} were split into halves at random: {replicability.in_words(' MCPCs')}."
+        return [_finding("note", "Replicability is not known", text)]
     # r entries each
     results = zip(fit.names, replicability.replicates, replicability.agreement, strict=True)
     threshold = replicability.threshold

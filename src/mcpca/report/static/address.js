@@ -101,7 +101,8 @@
   };
 
   // A select, a search field, a slider or a checkbox, by its id, which is its key: its value is the state, and its own
-  // listeners do the rest. Call it when the field has its options and its first value. Choosing pushes, typing and sliding replace.
+  // listeners do the rest. Call it when the field has its options and its first value. Choosing pushes, typing
+  // and sliding replace.
   mcpca.address.control = (id) => {
     const field = byId(id),
       checkbox = field.type === "checkbox";

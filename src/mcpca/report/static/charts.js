@@ -69,7 +69,7 @@
   };
 
   // A place for a chart; `label` is what a screen reader says, `make` returns {traces, layout, height, file, after}:
-  // `file` are words for a file of its own (what it is, of which MCPC or context), `after` is called when it is painted.
+  // `file` are words for the name of its file (what it is, of which MCPC or context), `after` is called once painted.
   // It is painted when it comes near the window: a choice changes many charts, of which few are looked at.
   const watcher = new IntersectionObserver(
     (entries) => {
@@ -112,6 +112,10 @@
     const { traces, layout, height } = drawn.get(node)();
     const merged = { ...base(height), ...layout, width, paper_bgcolor: "#ffffff" };
     return { traces: vectors(traces), layout: merged, label: node.getAttribute("aria-label") };
+  };
+  mcpca.outdated = (node) => {
+    if (drawn.has(node)) stale.add(node);
+    mcpca.paintStale();
   };
   mcpca.painted = (node) => drawn.has(node) && !stale.has(node);
   mcpca.repaint = () => {

@@ -18,7 +18,13 @@
     );
     parts = Object.fromEntries(["words", "made", "fit", "alike"].map((name) => [name, el("div")]));
     byId("context").append(
-      el("div", { class: "title" }, el("h2", { id: "context-title" }, "Context", printedName), chooser.node, mcpca.backToMap()),
+      el(
+        "div",
+        { class: "title" },
+        el("h2", { id: "context-title" }, "Context", printedName),
+        chooser.node,
+        mcpca.backToMap(),
+      ),
       ...Object.values(parts),
     );
     for (const name of ["made", "fit", "compare"]) chart[name] = mcpca.chart(`chart-${name}`);
@@ -215,8 +221,7 @@
           y: mcpca.range(top.length),
           marker: { size: 10, color: mcpca.colour(colour), symbol, line: { width: 2, color: mcpca.colour(colour) } },
           text: top.map(
-            (j) =>
-              `${mcpca.forPlot(data.contexts[i])}, ${mcpca.mcpcPlot(j)}: ${number(data.loadings[i][j])}`,
+            (j) => `${mcpca.forPlot(data.contexts[i])}, ${mcpca.mcpcPlot(j)}: ${number(data.loadings[i][j])}`,
           ),
           hovertemplate: "%{text}<extra></extra>",
         });

@@ -15,7 +15,10 @@
       .replace(/[^\p{L}\p{N}]+/gu, "-")
       .replace(/^-+|-+$/g, "");
   mcpca.fileName = (parts, extension) => {
-    const words = [data.title, ...parts].filter((text) => text !== "").map(safe).filter((text) => text !== "");
+    const words = [data.title, ...parts]
+      .filter((text) => text !== "")
+      .map(safe)
+      .filter((text) => text !== "");
     const letters = [...(words.join("_") || "mcpca")];
     while (new TextEncoder().encode(letters.join("")).length > MOST_BYTES) letters.pop();
     const name = letters.join("").replace(/[-_]+$/, "");
@@ -72,7 +75,11 @@
     const parsed = new DOMParser().parseFromString(text, "image/svg+xml").documentElement;
     return withTitle(parsed, label);
   };
-  mcpca.mapSvg = () => withTitle(mcpca.inLight(() => mcpca.drawMap()), data.title);
+  mcpca.mapSvg = () =>
+    withTitle(
+      mcpca.inLight(() => mcpca.drawMap()),
+      data.title,
+    );
 
   // A picture of an SVG, as large as browsers can make it if twice its size is too large.
   mcpca.png = async (text) => {

@@ -117,8 +117,8 @@
   const places = Math.max(Math.ceil(Math.log10(packed.features)) - 2, 0); // so that the largest is not at 100%
   const rounded = (value, digits) => Number(value.toPrecision(digits));
 
-  // One line for each MCPC, the largest entry first. A weight of the scores is a sum over the entries: its error follows
-  // from theirs, and it has as many digits as are known.
+  // One line for each MCPC, the largest entry first. A weight of the scores is a sum over the entries: its error
+  // follows from theirs, and it has as many digits as are known.
   const entriesOf = (f) => {
     const lines = mcpca.range(packed.each).map((e) => {
       const at = f * packed.each + e,
@@ -179,7 +179,8 @@
     chart = mcpca.chart("chart-feature");
     const written =
       packed.written < packed.features
-        ? ` Of ${count(packed.features)} features the ${count(packed.written)} with the largest entries are in this file.`
+        ? ` Of ${count(packed.features)} features the ${count(packed.written)} with the largest entries are in this ` +
+          "file."
         : "";
     const each =
       packed.each < mcpca.r
@@ -190,7 +191,7 @@
       el(
         "p",
         { class: "muted" },
-        `One feature in every MCPC, found among ${whole ? `all ${count(packed.features)}` : count(packed.written)} by its name.`,
+        `One feature in every MCPC, found among ${whole ? "all " : ""}${count(packed.written)} by its name.`,
         written,
         each,
       ),
@@ -211,8 +212,8 @@
   };
 
   const CANNOT =
-    "This browser cannot unpack the features: it needs Chrome or Edge 80, Firefox 113, Safari 16.4, or later. The features " +
-    "at the poles are shown for each MCPC.";
+    "This browser cannot unpack the features: it needs Chrome or Edge 80, Firefox 113, Safari 16.4, or later. The " +
+    "features at the poles are shown for each MCPC.";
   const whenReady = async (act) => {
     try {
       await ready();
@@ -234,14 +235,16 @@
         all = found.flat();
       parts.count.textContent = typed.trim() === "" ? "" : told(found, all.length);
       parts.matches.replaceChildren(
-        ...all.slice(0, LISTED).map((f) =>
-          el(
-            "li",
-            {},
-            el("button", { type: "button", class: "link", click: () => mcpca.features.choose(f) }, marked(f, typed)),
-            el("span", { class: "muted small" }, ` ${KINDS[found.findIndex((list) => list.includes(f))]}`),
+        ...all
+          .slice(0, LISTED)
+          .map((f) =>
+            el(
+              "li",
+              {},
+              el("button", { type: "button", class: "link", click: () => mcpca.features.choose(f) }, marked(f, typed)),
+              el("span", { class: "muted small" }, ` ${KINDS[found.findIndex((list) => list.includes(f))]}`),
+            ),
           ),
-        ),
       );
       const same = found[0].length ? found[0] : found[1];
       if (byReader && same.length === 1 && same[0] !== state.chosen) {
@@ -285,32 +288,29 @@
     const lines = mcpca.features.entries(f),
       top = lines.slice(0, MOST_BARS);
     const name = names[f];
-    mcpca.draw(
-      chart,
-      `Entries of ${mcpca.short(name)} in the MCPCs; the numbers are in the table below.`,
-      () => ({
-        height: mcpca.rowsHeight(top.length),
-        file: ["feature", name],
-        traces: [
-          {
-            type: "bar",
-            orientation: "h",
-            x: top.map((line) => line.entry),
-            y: mcpca.range(top.length),
-            marker: { color: top.map((line) => mcpca.colour(line.entry > 0 ? "positive" : "negative")) },
-            text: top.map((line) => `${mcpca.mcpcPlot(line.j)}: ${number(line.entry)}`),
-            textposition: "none",
-            hovertemplate: "%{text}<extra></extra>",
-          },
-        ],
-        layout: {
-          xaxis: mcpca.axis("entry of the feature in the MCPC"),
-          yaxis: mcpca.nameAxis(top.map((line) => mcpca.mcpcPlot(line.j))),
+    mcpca.draw(chart, `Entries of ${mcpca.short(name)} in the MCPCs; the numbers are in the table below.`, () => ({
+      height: mcpca.rowsHeight(top.length),
+      file: ["feature", name],
+      traces: [
+        {
+          type: "bar",
+          orientation: "h",
+          x: top.map((line) => line.entry),
+          y: mcpca.range(top.length),
+          marker: { color: top.map((line) => mcpca.colour(line.entry > 0 ? "positive" : "negative")) },
+          text: top.map((line) => `${mcpca.mcpcPlot(line.j)}: ${number(line.entry)}`),
+          textposition: "none",
+          hovertemplate: "%{text}<extra></extra>",
         },
-      }),
-    );
+      ],
+      layout: {
+        xaxis: mcpca.axis("entry of the feature in the MCPC"),
+        yaxis: mcpca.nameAxis(top.map((line) => mcpca.mcpcPlot(line.j))),
+      },
+    }));
     const percentile = (line) => `${line.percentile.toFixed(places)}%`;
-    const best = lines[0];
+    const best = lines[0],
+      inWhich = packed.each < mcpca.r ? `${count(packed.each)} of` : "all";
     parts.one.replaceChildren(
       ...[
         el("h3", {}, mcpca.nameNode(name, 80)),
@@ -324,7 +324,7 @@
         ),
         chart,
         mcpca.table({
-          caption: `Entries of ${mcpca.short(name)} in ${packed.each < mcpca.r ? `${count(packed.each)} of ` : "all "}${count(mcpca.r)} MCPCs`,
+          caption: `Entries of ${mcpca.short(name)} in ${inWhich} ${count(mcpca.r)} MCPCs`,
           file: `feature-${f + 1}.csv`,
           columns: [
             { title: "MCPC", name: true, value: (line) => data.mcpcs[line.j] },
@@ -344,9 +344,9 @@
         el(
           "p",
           { class: "muted small" },
-          "Entry: how the feature moves with the MCPC, a vector of length 1. Percentile: the share of all features whose entry ",
-          "in this MCPC is smaller, by size. Weight in scores: what a unit of the feature adds to the score. Entries are ",
-          "known to 0.05% and shown with three digits, weights with as many as follow from that.",
+          "Entry: how the feature moves with the MCPC, a vector of length 1. Percentile: the share of all features whose ",
+          "entry in this MCPC is smaller, by size. Weight in scores: what a unit of the feature adds to the score. ",
+          "Entries are known to 0.05% and shown with three digits, weights with as many as follow from that.",
         ),
       ].filter(Boolean),
     );

@@ -93,7 +93,11 @@
     byId("theme").addEventListener("click", () => setTheme(!mcpca.dark()));
     mcpca.print.begin();
     byId("map-save").append(
-      ...mcpca.saveButtons("map", async () => mcpca.mapSvg(), () => ["map of loadings"]),
+      ...mcpca.saveButtons(
+        "map",
+        async () => mcpca.mapSvg(),
+        () => ["map of loadings"],
+      ),
     );
     window.addEventListener("resize", () => mcpca.map.refresh());
     document.addEventListener("click", (event) => {

@@ -89,7 +89,7 @@
     paint();
     const [i, j] = [view.rows[view.at[0]], view.columns[view.at[1]]];
     // What is known of the MCPC is said once, on the way into its column.
-    const known = view.at[1] === before ? "" : `. The MCPC ${mcpca.marks.words(j).join("; ")}.`;
+    const known = view.at[1] === before || !mcpca.marks.tested.length ? "" : `. Tests: ${mcpca.marks.words(j).join("; ")}.`;
     mcpca.announce(`${mcpca.contextName(i)}, ${mcpca.mcpcName(j)}: ${words(i, j)}${known}`);
   };
   const STEPS = {

@@ -23,7 +23,8 @@
   const collator = new Intl.Collator("en", { numeric: true });
   const valuesOf = ({ words, colour }, rows) => {
     const found = [...new Map(rows.map((i) => [words(i), colour(i)]))].sort((a, b) => collator.compare(a[0], b[0]));
-    const shown = found.length > MOST_VALUES ? mcpca.range(5).map((at) => found[Math.round((at * (found.length - 1)) / 4)]) : found;
+    const shown =
+      found.length > MOST_VALUES ? mcpca.range(5).map((at) => found[Math.round((at * (found.length - 1)) / 4)]) : found;
     return shown.map(([text, of]) => [mcpca.short(text, 24), of]);
   };
 
@@ -84,9 +85,7 @@
         ...middle,
       }),
     );
-    const columnNames = columns.map((j, b) =>
-      text(x(b), top + 12, String(j + 1), { "text-anchor": "middle" }),
-    );
+    const columnNames = columns.map((j, b) => text(x(b), top + 12, String(j + 1), { "text-anchor": "middle" }));
     const givenNames = columns.flatMap((j, b) =>
       heads[b] === ""
         ? []
@@ -137,7 +136,14 @@
     const ramp = [
       svg("defs", {}, bar),
       text(left, below, "0", { ...middle, "text-anchor": "end" }),
-      svg("rect", { x: left + 6, y: below - 5, width: 120, height: 10, fill: "url(#ramp)", stroke: mcpca.colour("line") }),
+      svg("rect", {
+        x: left + 6,
+        y: below - 5,
+        width: 120,
+        height: 10,
+        fill: "url(#ramp)",
+        stroke: mcpca.colour("line"),
+      }),
       text(left + 132, below, `${most}  ${what}`, middle),
     ];
     let across = left + 140 + NAME * (most.length + what.length + 2);
@@ -153,7 +159,8 @@
         return shape ? [shape, said] : [said];
       });
     };
-    const swatch = (colour) => svg("g", {}, svg("rect", { x: -5, y: -5, width: 10, height: 10, fill: colour ?? "none" }));
+    const swatch = (colour) =>
+      svg("g", {}, svg("rect", { x: -5, y: -5, width: 10, height: 10, fill: colour ?? "none" }));
     const explained = [
       ...marks.flatMap((key) => line(mcpca.marks.legendEntries(key).map(([at, words]) => [mark(key, at), words]))),
       ...beside.flatMap((strip, at) =>

@@ -16,7 +16,7 @@
     BOX = "M-4 -4.5H4V4.5H-4Z",
     DASH = "M-2 0H2";
 
-  // `level` is null (not tested), or from 0 (no) to 1 (yes); `words` are a part of a sentence.
+  // `level` is null (not known), or from 0 (no) to 1 (yes); `words` are a part of a sentence.
   const MARKS = {
     back: {
       title: "comes back",
@@ -27,7 +27,9 @@
       level: (j) => (replicability && known(replicability.mean, j) ? Number(replicability.replicates[j]) : null),
       words: (j, level) =>
         level === null
-          ? "not tested whether it comes back"
+          ? replicability
+            ? "not known whether it comes back: halves have too few rows"
+            : "not tested whether it comes back"
           : `${level ? "comes back" : "does not come back"} with |cos| ${replicability.said[j]} ` +
             `(mean of ${replicability.cosines[j].length} splits, more than ${replicability.threshold} is required)`,
     },
@@ -104,7 +106,7 @@
   const cell = (key, j) => {
     const at = level(key, j);
     const share = () => `${mcpca.count(places[j])} of ${mcpca.count(mcpca.k)}`;
-    const text = at === null ? "not tested" : key === "present" ? share() : at ? "yes" : "no";
+    const text = at === null ? (MARKS[key].tested ? "not known" : "not tested") : key === "present" ? share() : at ? "yes" : "no";
     return el("span", { class: "marked-cell", title: words(key, j) }, picture(key, at), text);
   };
 

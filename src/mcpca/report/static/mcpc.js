@@ -41,7 +41,13 @@
       ["naming", "words", "features", "loadings", "scores", "rows", "back"].map((name) => [name, el("div")]),
     );
     byId("mcpc").append(
-      el("div", { class: "title" }, el("h2", { id: "mcpc-title" }, el("span", { class: "screen-only" }, "MCPC"), printedName), chooser.node, mcpca.backToMap()),
+      el(
+        "div",
+        { class: "title" },
+        el("h2", { id: "mcpc-title" }, el("span", { class: "screen-only" }, "MCPC"), printedName),
+        chooser.node,
+        mcpca.backToMap(),
+      ),
       ...Object.values(parts),
     );
     parts.naming.append(mcpca.names.box);
@@ -330,7 +336,9 @@
     mcpca.draw(
       parts.rowChart,
       `Rows of ${mcpca.contextName(i)} along PC ${pair.x + 1} and PC ${pair.y + 1}, coloured by ` +
-        (rowVariable(pair.colour) ? `${mcpca.short(rowVariable(pair.colour)[1])}, with the axis of ` : "their scores on ") +
+        (rowVariable(pair.colour)
+          ? `${mcpca.short(rowVariable(pair.colour)[1])}, with the axis of `
+          : "their scores on ") +
         `${mcpca.mcpcName(j)}${rowVariable(pair.colour) ? "" : ", with its axis"}.`,
       () => {
         const most = colours.reduce((a, b) => Math.max(a, Math.abs(b)), 0) || 1; // 0 is the middle of the colours
@@ -338,13 +346,17 @@
         const variable = rowVariable(pair.colour);
         const said = across.map((_, a) => {
           const at = mcpca.metadata.starts[i] + a;
-          const known = variable
-            ? `<br>${mcpca.forPlot(variable[1])}: ${mcpca.forPlot(mcpca.metadata.textOf(variable[2], variable[3](at, i)), 40)}`
-            : "";
+          const value = variable ? mcpca.metadata.textOf(variable[2], variable[3](at, i)) : "";
+          const known = variable ? `<br>${mcpca.forPlot(variable[1])}: ${mcpca.forPlot(value, 40)}` : "";
           return `${mcpca.forPlot(mcpca.metadata.rowName(at), 60)}${known}<br>score ${number(colours[a], 3)}`;
         });
-        const points = across.map((x, a) => ({ x, y: up[a], at: mcpca.metadata.starts[i] + a, context: i, text: said[a] }));
-        const drawn = variable ? mcpca.points.traces(points, variable) : { traces: [], names: 0 };
+        const points = across.map((x, a) => ({
+          x,
+          y: up[a],
+          at: mcpca.metadata.starts[i] + a,
+          context: i,
+          text: said[a],
+        }));
         const byScore = {
           type: "scatter",
           mode: "markers",
@@ -361,12 +373,15 @@
           },
           text: said,
           hovertemplate: "%{text}<extra></extra>",
+          showlegend: false,
         };
+        const drawn = variable ? mcpca.points.traces(points, variable) : [byScore];
+        const { height, layout } = mcpca.points.below(380, parts.rowChart, drawn);
         return {
           file: ["rows", data.mcpcs[j], data.contexts[i]],
-          height: 380 + mcpca.points.legendHeight(drawn.names, parts.rowChart.clientWidth || 600),
+          height,
           traces: [
-            ...(variable ? drawn.traces : [byScore]),
+            ...drawn,
             {
               type: "scatter",
               mode: "lines+markers",
@@ -379,8 +394,7 @@
             },
           ],
           layout: {
-            showlegend: drawn.names > 0,
-            legend: mcpca.points.legend,
+            ...layout,
             xaxis: mcpca.axis(name(pair.x)),
             yaxis: mcpca.axis(name(pair.y), { scaleanchor: "x" }),
             hovermode: "closest",
@@ -447,7 +461,9 @@
   const back = (j) => {
     const replicability = data.ofMcpcs.replicability;
     let text = "Whether this MCPC comes back in other rows was not computed.";
-    if (replicability) {
+    if (replicability && replicability.mean[j] === null)
+      text = "It is not known whether this MCPC comes back: halves have too few rows.";
+    else if (replicability) {
       const each = replicability.cosines[j].map((c) => number(c, 3));
       const good = replicability.replicates[j];
       text =

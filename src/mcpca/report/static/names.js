@@ -1,5 +1,5 @@
-// Names and notes that the reader gives to MCPCs. A name stands behind the MCPC's own on the whole page, in files and in
-// saved tables; both are kept in the address, and can be saved as a file and read from one.
+// Names and notes that the reader gives to MCPCs. A name stands behind the MCPC's own on the whole page, in names of files
+// and in saved tables; both are kept in the address, and can be saved as a file and read from one.
 {
   const { el, data, byId } = mcpca;
   const NAME = 30, // letters of a name: with the MCPC's own it fits wherever a name is shown
@@ -85,7 +85,7 @@
     document.dispatchEvent(new Event("renamed"));
   };
 
-  // The fields, in the section of the MCPC -----------------------------------------------------------------------------
+  // The fields, in the section of the MCPC ----------------------------------------------------------------------------
   let later = null,
     of = null; // the MCPC whose fields are shown
   const typed = (key) => (event) => {
@@ -95,7 +95,13 @@
     clearTimeout(later);
     later = setTimeout(refresh, SOON);
   };
-  const name = el("input", { type: "text", id: "mcpc-name", maxlength: NAME, autocomplete: "off", input: typed("name") });
+  const name = el("input", {
+    type: "text",
+    id: "mcpc-name",
+    maxlength: NAME,
+    autocomplete: "off",
+    input: typed("name"),
+  });
   const note = el("textarea", { id: "mcpc-note", maxlength: NOTE, rows: 3, input: typed("note") });
   const full = el("p", { id: "names-full", class: "finding warning", role: "status" });
   const shown = el("p", { id: "note", class: "note" });
@@ -103,8 +109,8 @@
     inAddress();
     full.hidden = outside === 0;
     full.textContent =
-      `The address has room for ${mcpca.count(MOST)} letters: ${mcpca.many(outside, "name or note").replace("name or notes", "names or notes")} ` +
-      `${outside === 1 ? "is" : "are"} not in it. Save the names as a file to keep all.`;
+      `The address has room for ${mcpca.count(MOST)} letters: ${outside === 1 ? "1 of the" : mcpca.count(outside)} names or ` +
+      `notes ${outside === 1 ? "is" : "are"} not in it. Save the names as a file to keep all.`;
   };
 
   const content = () => ({
@@ -125,7 +131,8 @@
     } catch {
       given = null;
     }
-    if (!Array.isArray(given)) return mcpca.announce(said("This is no file of names: it has no list \u201cmcpcs\u201d."));
+    if (!Array.isArray(given))
+      return mcpca.announce(said("This is no file of names: it has no list \u201cmcpcs\u201d."));
     let n = 0;
     for (const entry of given) {
       const j = Number(entry?.mcpc) - 1;
@@ -178,8 +185,8 @@
     el(
       "p",
       { class: "muted small" },
-      `Names and notes of all MCPCs are kept in the address, up to ${mcpca.count(MOST)} letters of it: copy it to keep or send them. `,
-      "Nothing is sent anywhere else.",
+      `Names and notes of all MCPCs are kept in the address, up to ${mcpca.count(MOST)} letters of it: copy it to keep or `,
+      "send them. Nothing is sent anywhere else.",
     ),
     full,
   );

@@ -33,7 +33,9 @@
     if (mcpca.range(mcpca.r).some(byName)) said.push(`\u201c${mcpca.short(text, 30)}\u201d in their name`);
     if (features.size === 1) said.push(`${mcpca.short(names[[...features][0]])} at a pole`);
     if (features.size > 1)
-      said.push(`one of ${mcpca.count(features.size)} features at a pole that have \u201c${mcpca.short(text, 30)}\u201d in their names`);
+      said.push(
+        `one of ${mcpca.count(features.size)} features at a pole that have \u201c${mcpca.short(text, 30)}\u201d in their names`,
+      );
     found.words = said.length ? `those with ${said.join(", or ")}` : "";
     return found;
   };

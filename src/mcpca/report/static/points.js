@@ -1,18 +1,14 @@
 // Points of rows in a chart, coloured by their context, by what is known of it, or by what is known of the row.
 {
   const { data, metadata } = mcpca;
-  const MOST_SVG = 3000; // points; more are drawn by WebGL where the browser has it
-  let webgl = null;
   mcpca.points = {};
-  mcpca.points.kind = (n) => {
-    if (n <= MOST_SVG || mcpca.printing) return "scatter";
-    webgl ??= Boolean(document.createElement("canvas").getContext("webgl"));
-    return webgl ? "scattergl" : "scatter";
-  };
 
   // What rows can be coloured by: [key, label, column, value(row, context)]. A row is a number over all contexts.
   mcpca.points.variables = () => [
-    ...metadata.rowColumns.map((column, c) => [`row-${c + 1}`, column.name, column, (at) => metadata.valuesOf(column)[at]]),
+    ...metadata.rowColumns.map((column, c) => {
+      const value = (at) => metadata.valuesOf(column)[at];
+      return [`row-${c + 1}`, column.name, column, value];
+    }),
     ...metadata.columns.map((column, c) => [`known-${c + 1}`, column.name, column, (at, i) => column.values[i]]),
   ];
   mcpca.points.variable = (key) => mcpca.points.variables().find(([name]) => name === key) ?? null;
@@ -32,9 +28,8 @@
   // Traces of points {x, y, at, context, text}: one for each name, or one with a scale of numbers. `selected`, a set of
   // rows, are drawn strong and others weak; null leaves all as they are.
   mcpca.points.traces = (points, variable, { size = 6, selected = null } = {}) => {
-    const kind = mcpca.points.kind(points.length);
     const trace = (some, name, marker, more = {}) => ({
-      type: kind,
+      type: "scatter",
       mode: "markers",
       name,
       x: some.map((p) => p.x),
@@ -62,9 +57,14 @@
         cmin: scale.low,
         cmax: scale.high > scale.low ? scale.high : scale.low + 1,
         colorscale: "Viridis",
-        colorbar: { title: { text: mcpca.forPlot(column.name), side: "right" }, thickness: 10, len: 0.9, outlinewidth: 0 },
+        colorbar: {
+          title: { text: mcpca.forPlot(column.name), side: "right" },
+          thickness: 10,
+          len: 0.9,
+          outlinewidth: 0,
+        },
       };
-      return { traces: [...grey, trace(known, mcpca.forPlot(column.name), marker, { showlegend: false })], names: grey.length };
+      return [...grey, trace(known, mcpca.forPlot(column.name), marker, { showlegend: false })];
     }
     const groups = new Map();
     for (const p of points)
@@ -79,10 +79,49 @@
         const { colour, symbol } = scale.style(code);
         return trace(groups.get(code), mcpca.forPlot(column.categories[code]), { color: colour, symbol });
       });
-    return { traces: [...grey, ...named], names: named.length + grey.length };
+    return [...grey, ...named];
   };
 
-  // Pixels that a legend of so many names takes above a chart, about. Below it would lie on the labels of the axis.
-  mcpca.points.legendHeight = (names, width) => (names ? 22 * Math.ceil((names * 130) / Math.max(width - 60, 200)) + 12 : 0);
-  mcpca.points.legend = { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", itemclick: false, itemdoubleclick: false };
+  // Height and layout of a chart with the names of its traces below it. Plotly would put them wherever there is room by
+  // its guess: so their rows are counted here, and get a margin of their own.
+  const LINE = 19, // pixels of a row of names
+    SIGN = 48, // and of a sign, with its gaps
+    AXIS = 52; // below the chart, for numbers and title
+  const ruler = document.createElement("canvas").getContext("2d");
+  // Rows of names depend on the width, so that a chart that was made narrower is made anew.
+  const painted = new Map(); // chart -> the width that its names were counted for
+  const follower = new ResizeObserver((entries) => {
+    for (const { target } of entries)
+      if (!mcpca.printing && target.clientWidth && target.clientWidth !== painted.get(target)) mcpca.outdated(target);
+  });
+  mcpca.points.below = (height, place, traces) => {
+    const node = place.chart ?? place;
+    if (!painted.has(node)) follower.observe(node);
+    painted.set(node, node.clientWidth);
+    const names = traces.filter((trace) => trace.showlegend !== false).map((trace) => trace.name);
+    if (!names.length) return { height, layout: { showlegend: false } };
+    ruler.font = "12px system-ui, sans-serif";
+    const wide = Math.ceil(Math.max(...names.map((name) => ruler.measureText(name).width))) + 2;
+    const width = mcpca.printing ? mcpca.PAPER : node.clientWidth || 600;
+    const across = Math.max(Math.floor((width - 70) / (wide + SIGN)), 1);
+    const room = LINE * Math.ceil(names.length / across) + 14;
+    return {
+      height: height + room,
+      layout: {
+        showlegend: true,
+        margin: { l: 10, r: 12, t: 8, b: AXIS + room },
+        legend: {
+          orientation: "h",
+          x: 0,
+          yref: "container",
+          y: 0,
+          yanchor: "bottom",
+          entrywidth: wide,
+          maxheight: room + 4,
+          itemclick: false,
+          itemdoubleclick: false,
+        },
+      },
+    };
+  };
 }

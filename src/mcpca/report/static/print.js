@@ -65,11 +65,23 @@
           { class: "print-list" },
           ...mcpca.range(mcpca.r).map((j) => check(j, mcpcs().includes(j), pick(j), mcpca.nameNode(data.mcpcs[j]))),
         ),
-        button("The chosen one", all(() => [mcpca.chosen.mcpc]), { class: "small" }),
+        button(
+          "The chosen one",
+          all(() => [mcpca.chosen.mcpc]),
+          { class: "small" },
+        ),
         " ",
-        button("Those in the map", all(() => [...mcpca.map.view.columns].sort((a, b) => a - b)), { class: "small" }),
+        button(
+          "Those in the map",
+          all(() => [...mcpca.map.view.columns].sort((a, b) => a - b)),
+          { class: "small" },
+        ),
         " ",
-        button("All", all(() => mcpca.range(mcpca.r)), { class: "small" }),
+        button(
+          "All",
+          all(() => mcpca.range(mcpca.r)),
+          { class: "small" },
+        ),
       ),
       el(
         "fieldset",
@@ -107,7 +119,10 @@
       for (const part of svg.querySelectorAll("*"))
         for (const { name, value } of [...part.attributes])
           if (/url\(['"]?#|^#/.test(value) && /clip-path|href|style|fill|mask|stroke/.test(name))
-            part.setAttribute(name, value.replace(/(url\(['"]?)#|^#/, (_, url) => `${url ?? ""}#copy-${j}-`));
+            part.setAttribute(
+              name,
+              value.replace(/(url\(['"]?)#|^#/, (_, url) => `${url ?? ""}#copy-${j}-`),
+            );
     }
     node.classList.add("printed-mcpc");
     node.dataset.mcpc = j;

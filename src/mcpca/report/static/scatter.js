@@ -1,9 +1,13 @@
-// Scores of rows on two MCPCs, in all contexts: coloured, with names, and with a table of the rows that are selected by a
-// lasso, by a box, or by ranges and contexts.
+// Scores of rows on two MCPCs, in all contexts: coloured, with names, and with a table of the rows that are selected by
+// a lasso, by a box, or by ranges and contexts.
 {
   const { el, data, byId, metadata, number, count } = mcpca;
   const MOST_COLOURED = 8; // contexts that have a colour at first
   const HEIGHT = 430;
+  // Points that are drawn: SVG of 20,000 takes a second, and as long for each move of a lasso. Contexts in colour come
+  // first. What is selected is found among all rows.
+  const MOST_DRAWN = 6000,
+    LEAST_GREY = 1500;
   const OTHERS = [
     ["grey", "grey"],
     ["hidden", "hidden"],
@@ -160,16 +164,33 @@
   const words = () => {
     const of = chosen().length;
     const some = of < withRows.length ? `${count(of)} of ${mcpca.many(withRows.length, "context")} in colour. ` : "";
+    const all = countOf(chosen()) + countOf(others()),
+      drawn = mcpca.count(Math.min(all, MOST_DRAWN));
+    const said = `About ${drawn} of ${mcpca.count(all)} points are drawn, and all can be selected. `,
+      thin = all > MOST_DRAWN ? said : "";
     parts.words.replaceChildren(
-      el("p", { id: "scatter-words", class: "muted" }, `${some}Scores are from the mean of each context. ${data.rows.words}`),
+      el(
+        "p",
+        { id: "scatter-words", class: "muted" },
+        `${some}${thin}Scores are from the mean of each context. ${data.rows.words}`,
+      ),
     );
   };
 
-  // Points of the chart: grey ones first.
+  const others = () => {
+    const inColour = new Set(chosen());
+    return state.others === "hidden" ? [] : withRows.filter((i) => !inColour.has(i));
+  };
+  const countOf = (contexts) => contexts.reduce((n, i) => n + samples(i).shown, 0);
+  const thinned = (points, most) => {
+    const step = Math.ceil(points.length / most);
+    return step > 1 ? points.filter((_, at) => at % step === 0) : points;
+  };
+  // Points of the chart.
   const layers = () => {
     const inColour = new Set(chosen());
-    const strong = rowsOf(chosen());
-    const weak = state.others === "hidden" ? [] : rowsOf(withRows.filter((i) => !inColour.has(i)));
+    const strong = thinned(rowsOf(chosen()), MOST_DRAWN);
+    const weak = thinned(rowsOf(others()), Math.max(MOST_DRAWN - strong.length, LEAST_GREY));
     const variable = mcpca.points.variable(state.colour) ?? mcpca.points.ofContexts(chosen());
     for (const p of [...weak, ...strong]) {
       p.text = `${mcpca.forPlot(metadata.rowName(p.at), 60)}<br>${mcpca.forPlot(data.contexts[p.context], 40)}`;
@@ -190,9 +211,8 @@
       () => {
         const { weak, strong, variable } = layers();
         const drawn = mcpca.points.traces(strong, variable, { selected });
-        const kind = mcpca.points.kind(weak.length + strong.length);
-        const others = {
-          type: kind,
+        const grey = {
+          type: "scatter",
           mode: "markers",
           name: "other contexts",
           x: weak.map((p) => p.x),
@@ -204,18 +224,16 @@
           unselected: { marker: { opacity: 0.25 } },
           ...(selected ? { selectedpoints: mcpca.range(weak.length).filter((a) => selected.has(weak[a].at)) } : {}),
         };
-        // WebGL and SVG in one chart would lie in two layers, the first below the second.
-        for (const trace of drawn.traces) trace.type = kind;
-        const names = drawn.names + (weak.length ? 1 : 0);
+        const traces = [...(weak.length ? [grey] : []), ...drawn];
+        const { height, layout } = mcpca.points.below(HEIGHT, chart, traces);
         return {
           file: ["scatter", data.mcpcs[state.x], data.mcpcs[state.y]],
-          height: HEIGHT + mcpca.points.legendHeight(names, chart.clientWidth || 600),
-          traces: [...(weak.length ? [others] : []), ...drawn.traces],
+          height,
+          traces,
           layout: {
+            ...layout,
             dragmode: drag === "none" ? false : drag,
             hovermode: "closest",
-            showlegend: names > 0,
-            legend: mcpca.points.legend,
             xaxis: mcpca.axis(`score on ${mcpca.mcpcPlot(state.x)}`),
             yaxis: mcpca.axis(`score on ${mcpca.mcpcPlot(state.y)}`),
             newselection: { line: { color: mcpca.colour("accent"), width: 2 } },
@@ -227,11 +245,27 @@
   };
   const label = () => colours().find(([key]) => key === state.colour)[1];
 
+  // Whether a point is in a lasso or in a box, as Plotly tells them.
+  const inside = ({ lassoPoints, range }) => {
+    if (!lassoPoints) {
+      const [[x0, x1], [y0, y1]] = [range.x, range.y].map((ends) => [Math.min(...ends), Math.max(...ends)]);
+      return (p) => p.x >= x0 && p.x <= x1 && p.y >= y0 && p.y <= y1;
+    }
+    const { x, y } = lassoPoints;
+    // A line from the point to the right crosses the border an odd number of times.
+    return (p) => {
+      let odd = false;
+      for (let a = 0, b = x.length - 1; a < x.length; b = a++)
+        if (y[a] > p.y !== y[b] > p.y && p.x < x[a] + ((x[b] - x[a]) * (p.y - y[a])) / (y[b] - y[a])) odd = !odd;
+      return odd;
+    };
+  };
   const listen = (node) => {
     node.removeAllListeners("plotly_selected");
     node.on("plotly_selected", (event) => {
-      if (!event) return; // a click beside all points
-      selected = new Set(event.points.map((p) => p.customdata));
+      if (!event || !(event.lassoPoints || event.range)) return; // a click beside all points
+      const found = rowsOf([...chosen(), ...others()]).filter(inside(event));
+      selected = new Set(found.map((p) => p.at));
       table();
     });
   };
