@@ -9,6 +9,8 @@ From top to bottom:
     ``_fitting``, ``_applying``, ``_ranking``, ``_doctor``   what the commands do: a function ``run_NAME`` each
     ``_repeating``, ``_comparing``                           what is done with runs: ``repeat`` and ``compare``
     ``_model_tables``, ``_record``, ``_suspects``            parts of the results: tables, ``run.json``, odd columns
+    ``_examining``, ``_findings``, ``_remedies``, ``_sample_sheets``   what ``doctor`` looks at, finds and suggests
+    ``_library_errors``, ``_words``                          errors of the library, in words of the command line
     ``_located``        where the files of a recorded run are now
     ``_outputs``        files and folders that are written whole or not at all, and never over something unasked
     ``_console``        what is printed: results on stdout, the rest on stderr, JSON
