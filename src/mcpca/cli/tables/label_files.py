@@ -22,6 +22,7 @@ from .labels import LabelBuilder, Labels, crossed_labels, labels_of_texts
 from .tabular import Table, open_table
 from .workbook import sheets_with_columns
 
+_MOST_CANDIDATES = 200  # columns that are searched for names of rows
 _NAMED_SHARE = 0.5  # of the names of rows that a column has to hold to be taken for the column of names
 
 
@@ -164,17 +165,23 @@ def _texts_of(table: Table, column: str) -> list[str]:
 
 
 def _column_of_names(table: Table, names: Sequence[str]) -> str | None:
-    """Return the column that has the most names of rows, the first of several, if it has half of them."""
+    """Return the column that has the most names of rows, the first of several, if it has half of them.
+
+    One pass over the first column and those of text: the table may hold the rows themselves.
+    """
     known = {name.strip() for name in names}
-    found = dict.fromkeys(table.columns, 0)
-    for column in table.columns:
-        if column in table.nested:
-            continue
-        found[column] = len(known.intersection(_texts_of(table, column)))
-        if found[column] == len(known):
-            return column
-    best = max(found, key=lambda column: found[column])
-    return best if found[best] >= max(_NAMED_SHARE * len(known), 1) else None
+    first = table.columns[0] if table.index is None else table.index
+    texts = [column for column in table.columns if column in table.text - table.nested and column != first]
+    columns = [*([] if first in table.nested else [first]), *texts][:_MOST_CANDIDATES]
+    found: list[set[str]] = [set() for _ in columns]
+    for batch in table.batches([], columns):
+        for i, names_here in enumerate(found):
+            values = batch.column(i).unique().to_pylist()
+            names_here |= known.intersection(text.strip() for text in values if text is not None)
+    best = max(range(len(columns)), key=lambda i: len(found[i]), default=None)
+    if best is None or len(found[best]) < max(_NAMED_SHARE * len(known), 1):
+        return None
+    return columns[best]
 
 
 def _no_names(table: Table, names: Sequence[str]) -> UnusableFileError:
