@@ -11,6 +11,8 @@ From top to bottom:
     ``_model_tables``, ``_record``, ``_suspects``            parts of the results: tables, ``run.json``, odd columns
     ``_top_features``, ``_evidence``, ``_context_test``      parts of the results: poles, what comes back, what differs
     ``_reporting``      the picture and the report
+    ``_examining``, ``_findings``, ``_remedies``, ``_sample_sheets``   what ``doctor`` looks at, finds and suggests
+    ``_library_errors``, ``_words``                          errors of the library, in words of the command line
     ``_located``        where the files of a recorded run are now
     ``_opening``        a page in the system's browser
     ``_outputs``        files and folders that are written whole or not at all, and never over something unasked

@@ -23,6 +23,7 @@ _GENE_NAMES = re.compile(
     r"([_. ]?(id|name|symbol)s?)?|(id|name)_?ref",
     re.IGNORECASE,
 )
+_GENE_IDS = re.compile(r"ENS[A-Z]*[GTP]\d{6}|(hsa|mmu)-(mir|let)", re.IGNORECASE)
 _SHEET_ENDINGS = (".csv", ".tsv", ".txt", ".tab", ".parquet", ".xlsx")
 _MOST_SHEETS = 20  # tables beside the one in question that are looked at
 _MOST_SHEET_BYTES = 2**23
@@ -123,7 +124,10 @@ def looks_turned(table: Table, surveyed: Survey) -> bool:
     named = first == table.index or (first in table.text and names is not None and len(names) == surveyed.n_rows)
     if others or not named or len(samples_of(table)) < _LEAST_SAMPLES:
         return False
-    return bool(_GENE_NAMES.fullmatch(first.strip())) or surveyed.n_rows > 2 * len(samples_of(table))
+    if _GENE_NAMES.fullmatch(first.strip()) or surveyed.n_rows > 2 * len(samples_of(table)):
+        return True
+    ids = _texts(table, first)
+    return sum(bool(_GENE_IDS.match(name)) for name in ids) > len(ids) / 2
 
 
 def line_of_contexts(table: Table, strays: dict[str, Strays]) -> str | None:
