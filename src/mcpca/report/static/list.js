@@ -59,8 +59,8 @@
       el(
         "p",
         { class: "muted" },
-        "Share of all loadings; number of contexts with at least half of its largest loading; below, the first features of ",
-        `both poles. ${marks.untested}`,
+        "Share of all loadings; number of contexts with at least half of its largest loading; below, the first features ",
+        `of both poles. ${marks.untested}`,
       ),
       place,
     );

@@ -23,7 +23,8 @@
   const LEAST = 280; // pixels down, whatever the window
   const MOST_NUMBERS = 150; // cells; beyond it the colours say more
 
-  const view = { rows: [], columns: [], rowHeight: READABLE, columnWidth: 20, labels: 150, above: 0, head: NUMBERS, at: null };
+  const view = { rows: [], columns: [], at: null };
+  Object.assign(view, { rowHeight: READABLE, columnWidth: 20, labels: 150, above: 0, head: NUMBERS });
   const state = {
     find: "",
     findMcpc: "",
@@ -172,7 +173,8 @@
   const tellInView = () => {
     const part = (what, from, size, length, n) => {
       const [first, last] = [Math.round(from / size) + 1, Math.min(n, Math.floor((from + length) / size + 1e-6))];
-      return first > 1 || last < n ? [`${what} ${mcpca.count(first)} to ${mcpca.count(last)} of ${mcpca.count(n)}`] : [];
+      const [low, to, of] = [first, last, n].map(mcpca.count);
+      return first > 1 || last < n ? [`${what} ${low} to ${to} of ${of}`] : [];
     };
     const parts = [
       ...part("rows", scroller.scrollTop, view.rowHeight, view.height - view.head, view.rows.length),
@@ -265,7 +267,8 @@
   const paintMarks = (c0, c1, left) => {
     const { columns, columnWidth, labels, width } = view;
     const size = Math.min(columnWidth - 0.5, STRIP - 2);
-    const c = prepare(strips, labels, view.above + NUMBERS - 4, Math.max(width - labels, 1), STRIP * mcpca.marks.tested.length);
+    const down = STRIP * mcpca.marks.tested.length;
+    const c = prepare(strips, labels, view.above + NUMBERS - 4, Math.max(width - labels, 1), down);
     mcpca.marks.tested.forEach((key, line) => {
       for (let b = c0; b < c1; b++)
         mcpca.marks.paint(c, key, columns[b], (b + 0.5) * columnWidth - left, (line + 0.5) * STRIP, size);

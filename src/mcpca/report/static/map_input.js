@@ -89,7 +89,8 @@
     paint();
     const [i, j] = [view.rows[view.at[0]], view.columns[view.at[1]]];
     // What is known of the MCPC is said once, on the way into its column.
-    const known = view.at[1] === before || !mcpca.marks.tested.length ? "" : `. Tests: ${mcpca.marks.words(j).join("; ")}.`;
+    const told = view.at[1] === before || !mcpca.marks.tested.length;
+    const known = told ? "" : `. Tests: ${mcpca.marks.words(j).join("; ")}.`;
     mcpca.announce(`${mcpca.contextName(i)}, ${mcpca.mcpcName(j)}: ${words(i, j)}${known}`);
   };
   const STEPS = {

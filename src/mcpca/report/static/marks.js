@@ -106,7 +106,8 @@
   const cell = (key, j) => {
     const at = level(key, j);
     const share = () => `${mcpca.count(places[j])} of ${mcpca.count(mcpca.k)}`;
-    const text = at === null ? (MARKS[key].tested ? "not known" : "not tested") : key === "present" ? share() : at ? "yes" : "no";
+    const unknown = MARKS[key].tested ? "not known" : "not tested";
+    const text = at === null ? unknown : key === "present" ? share() : at ? "yes" : "no";
     return el("span", { class: "marked-cell", title: words(key, j) }, picture(key, at), text);
   };
 
@@ -153,7 +154,8 @@
       }),
     );
 
-  mcpca.marks = { tested, untested, level, paint, pieces, cell, legend, legendEntries, fillFilter, FILTERS, titles: (key) => MARKS[key].title };
+  const titles = (key) => MARKS[key].title;
+  mcpca.marks = { tested, untested, level, paint, pieces, cell, legend, legendEntries, fillFilter, FILTERS, titles };
   // All that is known, in one line: for tips and for what is spoken.
   mcpca.marks.words = (j) => Object.keys(MARKS).map((key) => words(key, j));
 }
