@@ -192,3 +192,12 @@ def test_options_without_effect_are_refused(folder, tmp_path, capsys):
     )
     assert main(["report", str(folder / "fitted"), "--row-metadata", "well", "-o", str(tmp_path / "r.html")]) == 2
     assert "--row-metadata has no effect: no file of rows is given" in capsys.readouterr().err
+
+
+def test_what_doctor_drops_may_still_be_shown(folder, tmp_path):
+    """A column of text is no feature, and can be said to be none: that is no reason not to colour rows by it."""
+    assert "well" in TEXT[TEXT.index("--drop") :]
+    out = tmp_path / "out"
+    assert main(["fit", str(folder / "cells.csv"), *TEXT, *FIT, "--row-metadata", "well", "-o", str(out)]) == 0
+    table = pd.read_csv(folder / "cells.csv").set_index("cell")
+    assert by_row(metadata(out / "report.html"), "well") == table["well"].to_dict()

@@ -54,9 +54,11 @@ def choose_columns(
         column_positions(names, [reading.index], where, "column (--index)")
         index = reading.index
     # Before the features are chosen: a context or an index is never a feature, whatever the patterns match.
-    taken = {*contexts, *annotations, *([] if index is None else [index])}
-    for option, patterns in (("--drop", reading.drop), ("--features", reading.features)):
-        _check_overlap(option, patterns, taken, names, where)
+    of_rows = {*contexts, *([] if index is None else [index])}
+    taken = of_rows | set(annotations)
+    # To drop what annotates rows says no more than that it is no feature: doctor suggests it for every text column.
+    for option, patterns, used in (("--drop", reading.drop, of_rows), ("--features", reading.features, taken)):
+        _check_overlap(option, patterns, used, of_rows, names, where)
     features, others = choose_features(names, reading, wanted, where, taken)
     return Roles(contexts, annotations, index, features, others)
 
@@ -88,13 +90,17 @@ def choose_features(
     return features, [name for name in free if name not in chosen]
 
 
-def _check_overlap(option: str, patterns: Sequence[str], taken: set[str], names: Sequence[str], where: str) -> None:
-    """Raise if a pattern matches nothing but columns of contexts or names of rows."""
+def _check_overlap(
+    option: str, patterns: Sequence[str], used: set[str], of_rows: set[str], names: Sequence[str], where: str
+) -> None:
+    """Raise if a pattern matches nothing but columns that are ``used``: for contexts, names of rows, annotations."""
     for pattern in patterns:
         # A wide pattern may well match a context among others; only one that matches nothing else is a mistake.
-        if not set(matching_columns([pattern], names, option, where)) - taken:
+        matched = set(matching_columns([pattern], names, option, where))
+        if not matched - used:
+            others = "--context or --index" if matched <= of_rows else f"--context, --index or {ANNOTATION_OPTIONS}"
             raise UselessOptionError(
-                where, f"{option} {pattern!r} matches only what --context or --index names; drop one of the two."
+                where, f"{option} {pattern!r} matches only what {others} names; drop one of the two."
             )
 
 
