@@ -182,10 +182,19 @@
     }));
   };
 
-  // Labels at 1, 2 and 5 of every decade, or at decades where these are many: labels of all digits lie on each other.
-  const decades = () => {
-    const span = Math.log10(Math.max(...data.scree) / Math.min(...data.scree));
-    return span > 3 ? Math.ceil(span / 6) : "D2";
+  // Values to label on a logarithmic axis, written whole: of decades, of 1, 2 and 5, or closer, where these are few.
+  const STEPS = [[1], [1, 2, 5], [1, 1.5, 2, 3, 5, 7], mcpca.range(18).map((at) => 1 + at / 2)];
+  const logTicks = (values) => {
+    const [low, high] = [Math.min(...values), Math.max(...values)];
+    const decades = mcpca
+      .range(Math.floor(Math.log10(high)) - Math.floor(Math.log10(low)) + 1)
+      .map((at) => 10 ** (at + Math.floor(Math.log10(low))));
+    const ticksOf = (steps) =>
+      decades.flatMap((decade) => steps.map((step) => step * decade)).filter((v) => v >= 0.98 * low && v <= 1.02 * high);
+    const enough = STEPS.map(ticksOf).find((ticks) => ticks.length >= 3) ?? ticksOf(STEPS.at(-1));
+    // Labels of many decades would lie on each other.
+    const tickvals = enough.filter((_, at) => at % Math.ceil(enough.length / 7) === 0);
+    return { type: "log", tickvals, ticktext: tickvals.map((v) => number(v, 3)) };
   };
 
   // Singular values, with the upper end of what noise gives where the rank was selected by comparison with it.
@@ -231,7 +240,7 @@
             yaxis: mcpca.axis(
               "singular value",
               // Values of 0, as of exactly low-rank covariances, have no logarithm.
-              data.scree.every((v) => v > 0) ? { type: "log", exponentformat: "power", dtick: decades() } : {},
+              data.scree.every((v) => v > 0) ? logTicks([...data.scree, ...(upper ?? [])].filter((v) => v > 0)) : {},
             ),
             shapes: [mark(mcpca.r + 0.5)],
           },
