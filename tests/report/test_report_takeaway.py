@@ -324,7 +324,7 @@ def test_a_link_restores_everything(browser, report):
     link = (
         "#mcpc=4&context=3&other=6&rows-context=2&rows-x=2&rows-y=3&find-context=tissue&row-order=name&column-order=carrying"
         "&scale=context&least=10&feature=5&find-feature=gene&names=4.Last&notes=4.A+note&print-without=about&print-mcpcs=1.2"
-        "&print-tables=all"
+        "&print-tables=all&theme=dark&tables=mcpc-features.2dao%2Cmcpcs-at-a-glance.1u%2Cmcpcs.o&scatter-rows=box_-1_1_-2_0.5"
     )
     browser.get("about:blank")
     page = Page(browser, report[0], address=link)
@@ -338,7 +338,58 @@ def test_a_link_restores_everything(browser, report):
     )
     assert values == {"row-order": "name", "scale": "context", "least": "10", "rows-x": "1"}
     assert page.run("return document.getElementById('note').textContent") == "A note"
+    assert page.run("return mcpca.dark()")
+    shares = [float(row[1].rstrip("%")) for row in page.table("#list") if len(row) > 1]
+    assert shares == sorted(shares)
+    assert len(set(shares)) > 1
+    assert page.run("return document.querySelector('#mcpc .table details').open")
+    scores = page.run(
+        "const of = (context) => mcpca.columns(context.scores).slice(0, 2).map((s) => [...s]);"
+        "return mcpca.data.rows.contexts.map(of)"
+    )
+    inside = [(np.abs(x) <= 1) & (np.array(y) >= -2) & (np.array(y) <= 0.5) for x, y in scores]
+    assert 0 < len(page.run("return mcpca.scatter.selected()")) == sum(int(some.sum()) for some in inside)
     browser.get("about:blank")
+
+
+def test_tables_stay_as_they_were_made(browser, report):
+    """Sorted and opened tables stay so for another MCPC; Back undoes it, and so does a link without them."""
+    page = Page(browser, report[0])
+    heads = "[...document.querySelectorAll('#mcpc .table')[0].querySelectorAll('thead th')]"
+    page.run("document.querySelector('#mcpc .table summary').click()")
+    page.run(f"{heads}[1].querySelector('button').click()")
+    sorted_by = f"return {heads}.map((th) => th.getAttribute('aria-sort'))"
+    assert page.run(sorted_by)[1] == "ascending"
+    assert "tables=mcpc-features.1uo" in page.run("return location.hash")
+    page.run("mcpca.choose({ mcpc: 1 })")
+    assert page.run(sorted_by)[1] == "ascending"
+    assert page.run("return document.querySelector('#mcpc .table details').open")
+    for _ in range(2):
+        page.run("history.back()")
+    page.wait(lambda: page.run(sorted_by)[1] is None)
+    assert page.run("return mcpca.chosen.mcpc") == 0
+    assert page.run("return document.querySelector('#mcpc .table details').open")
+    page.run("history.back()")
+    page.wait(lambda: not page.run("return document.querySelector('#mcpc .table details').open"))
+
+
+def test_a_lasso_is_kept_with_few_corners(browser, report):
+    page = Page(browser, report[0])
+    turn = np.linspace(0, 2 * np.pi, 400, endpoint=False)
+    points = {"x": (1.5 * np.cos(turn)).tolist(), "y": np.sin(turn).tolist()}
+    page.chart("scatter")
+    page.run("document.getElementById('chart-scatter').emit('plotly_selected', { lassoPoints: arguments[0] })", points)
+    chosen = page.run("return mcpca.scatter.selected()")
+    link = page.run("return mcpca.address.text()")
+    assert len(chosen) > 5
+    assert len(link) < 1000
+    browser.get("about:blank")
+    page = Page(browser, report[0], address=link)
+    assert sorted(page.run("return mcpca.scatter.selected()")) == sorted(chosen)
+    page.run("document.getElementById('select-none').click()")
+    assert page.run("return mcpca.scatter.selected()") is None
+    page.run("history.back()")
+    page.wait(lambda: page.run("return (mcpca.scatter.selected() ?? []).length") == len(chosen))
 
 
 def outline(page):

@@ -2,7 +2,6 @@
 {
   const { el, data, byId, marks } = mcpca;
   const TOP = 3; // features at each pole
-  const order = {}; // how the table is sorted, kept while it is filled anew
   let place;
 
   const top = (j, end) =>
@@ -67,16 +66,15 @@
   };
   mcpca.list.show = () => {
     const rows = mcpca.range(mcpca.r).filter((j) => mcpca.map.view.columns.includes(j));
-    const [open, down] = [place.querySelector("details")?.open ?? true, place.querySelector(".scroll")?.scrollTop ?? 0];
+    const down = place.querySelector(".scroll")?.scrollTop ?? 0;
     place.replaceChildren(
       mcpca.table({
         caption: rows.length < mcpca.r ? `${rows.length} of ${mcpca.many(mcpca.r, "MCPC")}` : `All ${mcpca.r} MCPCs`,
         file: "mcpcs-at-a-glance.csv",
         columns,
         rows,
-        order,
         below: poles,
-        open,
+        open: true,
         click: (j) => mcpca.choose({ mcpc: j }, "mcpc"),
         marked: (j) => j === mcpca.chosen.mcpc,
       }),

@@ -69,10 +69,19 @@
     mcpca.repaint();
   };
   mcpca.setTheme = setTheme;
+  // The system's, where the reader has not chosen.
+  const systemIsDark = () => matchMedia("(prefers-color-scheme: dark)").matches;
+  mcpca.address.register("theme", {
+    read: (text) => {
+      const dark = text === "dark" || (text !== "light" && systemIsDark());
+      if (dark !== mcpca.dark()) setTheme(dark);
+    },
+    write: () => (mcpca.printing || mcpca.dark() === systemIsDark() ? null : mcpca.dark() ? "dark" : "light"),
+  });
 
   // Before Plotly is read: the map and all words.
   const begin = () => {
-    document.documentElement.dataset.theme = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+    document.documentElement.dataset.theme = systemIsDark() ? "dark" : "light";
     byId("theme").setAttribute("aria-pressed", String(mcpca.dark()));
     const rows = data.ofContexts.rows;
     const sum = rows ? rows.reduce((a, b) => a + b, 0) : 0;
@@ -90,7 +99,10 @@
     mcpca.scatter.begin();
     mcpca.rest.begin();
     mcpca.address.begin(() => tellApart(mcpca.chosen.context), show);
-    byId("theme").addEventListener("click", () => setTheme(!mcpca.dark()));
+    byId("theme").addEventListener("click", () => {
+      setTheme(!mcpca.dark());
+      mcpca.address.push();
+    });
     mcpca.print.begin();
     byId("map-save").append(
       ...mcpca.saveButtons(

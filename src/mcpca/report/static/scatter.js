@@ -8,6 +8,7 @@
   // first. What is selected is found among all rows.
   const MOST_DRAWN = 6000,
     LEAST_GREY = 1500;
+  const MOST_CORNERS = 60; // of a lasso: the address has room for these
   const OTHERS = [
     ["grey", "grey"],
     ["hidden", "hidden"],
@@ -20,6 +21,7 @@
   const first = { x: 0, y: Math.min(1, mcpca.r - 1), colour: "context", contexts: null, others: "grey" };
   const state = { ...first };
   let drag = "lasso",
+    region = null, // what selects rows
     selected = null, // a set of rows, null where none is selected
     parts,
     chart;
@@ -88,10 +90,11 @@
     mcpca.address.register("scatter-others", {
       read: (text) => (state.others = text === "hidden" ? text : first.others),
       write: () => (state.others === first.others ? null : state.others),
-      show: () => {
-        selected = null;
-        show();
-      },
+    });
+    mcpca.address.register("scatter-rows", {
+      read: (text) => (region = regionOf(text)),
+      write: () => (region ? [region.kind, ...region.ends].join("_") : null),
+      show: () => show(),
     });
     if (window.innerWidth <= 700) drag = "none"; // a finger that drags scrolls the page
     document.addEventListener("renamed", show);
@@ -104,12 +107,13 @@
   ];
   const set = (field, value) => {
     state[field] = value;
-    if (field === "x" || field === "y") selected = null; // other axes, other rows
+    if (field === "x" || field === "y") region = null; // other axes, other rows
     show();
     mcpca.address.push();
   };
 
   const show = () => {
+    selected = rowsIn(region);
     controls();
     words();
     draw();
@@ -245,27 +249,50 @@
   };
   const label = () => colours().find(([key]) => key === state.colour)[1];
 
-  // Whether a point is in a lasso or in a box, as Plotly tells them.
-  const inside = ({ lassoPoints, range }) => {
+  // What selects rows: {kind, ends}. "lasso": x, y of its corners in turn; "box": x from, to, y from, to of all points
+  // shown; "colour": the same of points in colour, where "" is no bound. Written to the address, so corners are few.
+  const rounded = (v) => Number(v.toPrecision(4));
+  const regionOf = (text) => {
+    const [kind, ...ends] = (text ?? "").split("_");
+    const corners = kind === "lasso" && ends.length >= 6 && ends.length % 2 === 0 && ends.length <= 2 * MOST_CORNERS;
+    if (!corners && !((kind === "box" || kind === "colour") && ends.length === 4)) return null;
+    const usable = (end) => (end === "" ? kind === "colour" : Number.isFinite(Number(end)));
+    return ends.every(usable) ? { kind, ends: ends.map((end) => (end === "" ? "" : Number(end))) } : null;
+  };
+  const regionDrawn = ({ lassoPoints, range }) => {
     if (!lassoPoints) {
-      const [[x0, x1], [y0, y1]] = [range.x, range.y].map((ends) => [Math.min(...ends), Math.max(...ends)]);
-      return (p) => p.x >= x0 && p.x <= x1 && p.y >= y0 && p.y <= y1;
+      const sides = [range.x, range.y].flatMap((ends) => [Math.min(...ends), Math.max(...ends)]);
+      return { kind: "box", ends: sides.map(rounded) };
     }
-    const { x, y } = lassoPoints;
-    // A line from the point to the right crosses the border an odd number of times.
-    return (p) => {
-      let odd = false;
-      for (let a = 0, b = x.length - 1; a < x.length; b = a++)
-        if (y[a] > p.y !== y[b] > p.y && p.x < x[a] + ((x[b] - x[a]) * (p.y - y[a])) / (y[b] - y[a])) odd = !odd;
-      return odd;
-    };
+    const step = Math.ceil(lassoPoints.x.length / MOST_CORNERS);
+    const kept = mcpca.range(lassoPoints.x.length).filter((at) => at % step === 0);
+    return { kind: "lasso", ends: kept.flatMap((at) => [rounded(lassoPoints.x[at]), rounded(lassoPoints.y[at])]) };
+  };
+  const rowsIn = (given) => {
+    if (!given) return null;
+    const among = rowsOf(given.kind === "colour" ? chosen() : [...chosen(), ...others()]);
+    return new Set(among.filter(given.kind === "lasso" ? inLasso(given.ends) : inBox(given.ends)).map((p) => p.at));
+  };
+  const inBox = ([x0, x1, y0, y1]) => {
+    const within = (v, from, to) => (from === "" || v >= from) && (to === "" || v <= to);
+    return (p) => within(p.x, x0, x1) && within(p.y, y0, y1);
+  };
+  // A line from the point to the right crosses the border an odd number of times.
+  const inLasso = (ends) => (p) => {
+    const n = ends.length / 2,
+      [x, y] = [(at) => ends[2 * at], (at) => ends[2 * at + 1]];
+    let odd = false;
+    for (let a = 0, b = n - 1; a < n; b = a++)
+      if (y(a) > p.y !== y(b) > p.y && p.x < x(a) + ((x(b) - x(a)) * (p.y - y(a))) / (y(b) - y(a))) odd = !odd;
+    return odd;
   };
   const listen = (node) => {
     node.removeAllListeners("plotly_selected");
     node.on("plotly_selected", (event) => {
       if (!event || !(event.lassoPoints || event.range)) return; // a click beside all points
-      const found = rowsOf([...chosen(), ...others()]).filter(inside(event));
-      selected = new Set(found.map((p) => p.at));
+      region = regionDrawn(event);
+      selected = rowsIn(region);
+      mcpca.address.push();
       table();
     });
   };
@@ -301,17 +328,18 @@
           field("y", 0, `${mcpca.mcpcName(state.y)} from `),
           field("y", 1, "to "),
           act("Select rows in colour", "select-rows", () => {
-            const within = (v, [from, to]) => (from === "" || v >= Number(from)) && (to === "" || v <= Number(to));
-            const found = rowsOf(chosen()).filter((p) => within(p.x, range.x) && within(p.y, range.y));
-            choose(new Set(found.map((p) => p.at)));
+            const ends = [...range.x, ...range.y].map((end) => (end === "" ? "" : Number(end)));
+            choose({ kind: "colour", ends });
           }),
           act("Select none", "select-none", () => choose(null)),
         ),
       ),
     );
   };
-  const choose = (rows) => {
-    selected = rows;
+  const choose = (to) => {
+    region = to;
+    selected = rowsIn(region);
+    mcpca.address.push();
     draw();
     table();
   };
