@@ -19,15 +19,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from .._utils.array_api import is_device_array, namespace, to_host, widest_float
-from .._utils.parallel import each, n_workers
 from .._utils.types import Array
 from .array_memory import HOST, ArrayMemory, context_chunks, memory_of
 from .flattening import EXACT, flattening_basis
 from .interface import Basis, Covariances
 
 _Part = TypeVar("_Part")
-# Multiplications k p^2 m from which on threads of our own are worth starting for products with m columns.
-_WORTHWHILE_OPERATIONS = 2**26
 
 
 @dataclass(frozen=True)
@@ -105,9 +102,8 @@ class CovarianceStack:
 
         # Sent from new zeros, so that it may be added to in place although ``send`` on the host returns its argument.
         total = self.memory.send(np.zeros((p, m)))
-        # In the order of the chunks, which do not depend on the number of threads.
-        for product in each(of_chunk, [*context_chunks(self.values, self.memory)], _workers(self, m)):
-            total += product
+        for part in context_chunks(self.values, self.memory):
+            total += of_chunk(part)
         return self.memory.receive(total)
 
     def variances(self) -> Array:
@@ -167,30 +163,13 @@ class CovarianceStack:
 
 
 def each_congruence(S: Covariances, A: Array, call: Callable[[slice, Array], _Part]) -> list[_Part]:
-    """Return ``call(part, A^T S_i A)`` for slices of contexts: in threads where S is an array of NumPy.
-
-    Products with few columns are too thin for the threads of BLAS, and so is what ``call`` makes of them.
-    """
-    if isinstance(S, CovarianceStack) and S.memory is HOST:
-        values = S.values
-
-        def one(part: slice) -> _Part:
-            return call(part, congruence(values[part], A).transpose(1, 0, 2))
-
-        # The same chunks however many threads there are.
-        return list(each(one, [*context_chunks(values)], _workers(S, A.shape[1])))
+    """Return ``call(part, A^T S_i A)`` for slices of contexts, in their order."""
     results = []
     first = 0
     for cross in S.congruences(A):
         results.append(call(slice(first, first + len(cross)), cross))
         first += len(cross)
     return results
-
-
-def _workers(S: CovarianceStack, m: int) -> int:
-    """Return how many threads of our own products with m columns are worth; on a device they are its own."""
-    is_worthwhile = S.memory is HOST and S.values.size * m > _WORTHWHILE_OPERATIONS
-    return n_workers() if is_worthwhile else 1
 
 
 def as_stack(S: Any) -> CovarianceStack:

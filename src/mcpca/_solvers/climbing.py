@@ -12,12 +12,11 @@ a batch advance together, as matrix products.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
-from .._covariances.array_memory import context_chunks
-from .._utils.parallel import in_own_threads
 from .._utils.types import Array
 
 # Enough where contexts are many and F is sharply peaked. Where they are few the power method takes hundreds to
@@ -25,7 +24,9 @@ from .._utils.types import Array
 _POWER_STEPS = 40
 # Quadratic convergence from where the power method ends. Starts that need more are hopeless, save the best of them.
 _NEWTON_STEPS = 15
-_BATCH = 32  # starts whose images are computed together: fewer, and the products become thin
+# Numbers of T whose images are computed together, at most: 4 MB, and a share of T.
+_CHUNK_NUMBERS = 2**19
+_CHUNK_SHARE = 6
 _STEPS_BETWEEN_CHECKS = 4  # of the power method; dropping the settled starts copies those that go on
 _NEWTON_BATCH_NUMBERS = 2**19  # in the largest temporary of a batch of Newton steps: 4 MB
 _LONGEST_NEWTON_STEP = 0.3  # on the product of spheres; beyond it the quadratic model says little about F
@@ -173,12 +174,8 @@ def _images(T: Array, x: Array) -> Array:
 def combine_images(T: Array, x: Array, b: Array) -> Array:
     """``sum_i b_ji T_i x_j`` (m, q)."""
     out = np.zeros_like(x)
-
-    def combine(rows: slice) -> None:
-        for part in context_chunks(T):
-            out[rows] += np.matmul(b[rows, None, part], _images(T[part], x[rows]))[:, 0]
-
-    in_own_threads(combine, _batches(len(x)))
+    for part in _chunks(T):
+        out += np.matmul(b[:, None, part], _images(T[part], x))[:, 0]
     return out
 
 
@@ -194,25 +191,20 @@ def pull_images(T: Array, a: Array, w: Array) -> tuple[Array, Array]:
     """``b_ji = w_j^T T_i a_j`` (m, e) and ``sum_i b_ji T_i a_j`` (m, q), in the precision of a: one pass over T."""
     b = np.empty((len(a), len(T)), dtype=a.dtype)
     y = np.zeros_like(a)
-
-    def pull(rows: slice) -> None:
-        for part in context_chunks(T):
-            Ta = _images(T[part], a[rows])
-            b[rows, part] = np.matmul(Ta, w[rows, :, None])[:, :, 0]
-            y[rows] += np.matmul(b[rows, None, part], Ta)[:, 0]
-
-    in_own_threads(pull, _batches(len(a)))
+    for part in _chunks(T):
+        Ta = _images(T[part], a)
+        b[:, part] = np.matmul(Ta, w[:, :, None])[:, :, 0]
+        y += np.matmul(b[:, None, part], Ta)[:, 0]
+        del Ta  # before the next ones are made
     return b, y
 
 
-def _batches(m: int) -> list[slice]:
-    """Return slices of m starts for the threads, the same ones however many threads there are.
-
-    By starts and not by contexts: no sum crosses them, and images of a chunk of contexts, which is all the memory that
-    is needed besides the result, are shared out among the threads.
-    """
-    n = max(1, round(m / _BATCH))
-    return [slice(m * i // n, m * (i + 1) // n) for i in range(n)]
+def _chunks(T: Array) -> Iterator[slice]:
+    """Yield slices of contexts: images of all of them would take m / q times the memory of T."""
+    e, q, _ = T.shape
+    # A sixth of T, where other products take a twelfth: there are many passes, and each call has its price.
+    step = max(1, min(_CHUNK_NUMBERS, T.size // _CHUNK_SHARE) // (q * q))
+    return (slice(i, i + step) for i in range(0, e, step))
 
 
 # Newton's method ----------------------------------------------------------------------------------------------------

@@ -36,7 +36,6 @@ import numpy as np
 from .._covariances.interface import Covariances
 from .._covariances.stack import congruence
 from .._covariances.subspace import Core
-from .._utils.parallel import own_threads
 from .._utils.progress import within
 from .._utils.stages import uneven
 from .._utils.types import Array, Report
@@ -92,8 +91,7 @@ def solve(S: Covariances, core: Core, r: int, settings: Settings) -> SolverResul
     if part.whole is not None:
         # The covariances are in memory and a core would be hardly smaller: make it only if deflation needs it.
         space = _Space(part.whole, part.directions[:, :r], part.singular_values[:r], None, part.whole)
-        with own_threads(*part.whole.shape[:2]):
-            joint = _at_once(space, np.ones(part.n_contexts))
+        joint = _at_once(space, np.ones(part.n_contexts))
         if joint is not None:
             settings.report(_STAGE, r, r)
             return SolverResult(joint.components, joint.n_iter, True, _AT_ONCE)

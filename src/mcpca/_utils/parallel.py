@@ -138,11 +138,5 @@ def over_contexts(call: Callable[[slice], _Part], k: int, r: int, numbers: int =
     return list(each(call, slices, n_workers()) if pool is None else pool.map(call, slices))
 
 
-def in_own_threads(call: Callable[[Any], _Part], pieces: Sequence[Any]) -> list[_Part]:
-    """Return ``call`` of every piece: in the pool that ``own_threads`` keeps, if it does, else one after the other."""
-    pool = _reserved.get()
-    return list(map(call, pieces) if pool is None else pool.map(call, pieces))
-
-
 def _worthwhile(k: int, r: int) -> bool:
     return k * r**3 > _WORTHWHILE_OPERATIONS
