@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+# Of a loading beside the largest: one that is just the share of it may come out a rounding below.
+_ROUNDING = 1e-9
+
+
 @dataclass(frozen=True, repr=False)
 class TemporalOrder(Shown):
     """When MCPCs peak in groups of contexts.
@@ -142,7 +146,7 @@ def temporal_order(
     means = _means(compared.values[used], g, t, (len(group_levels), len(levels)))
     peaks = np.nanmax(means, axis=1)
     # A column of zeros has no largest loading that a group could carry.
-    carried = (peaks >= share * peaks.max(axis=0)) & (peaks > 0)
+    carried = (peaks >= (share - _ROUNDING) * peaks.max(axis=0)) & (peaks > 0)
     in_all = np.flatnonzero(carried.all(axis=0)).tolist()
     chosen = (
         (in_all or chosen_components(None, fit.names))
@@ -192,7 +196,7 @@ def _places(when: ContextValues, levels: Array) -> list[float]:
 def _peak(b: Array, share: float, times: dict[str, float]) -> dict[str, Any]:
     """Describe the peak of loadings b (times,) of one group, NaN at times that it lacks."""
     at = int(np.nanargmax(b))
-    above = np.flatnonzero(np.nan_to_num(b, nan=-1.0) >= share * b[at])
+    above = np.flatnonzero(np.nan_to_num(b, nan=-1.0) >= (share - _ROUNDING) * b[at])
     others = np.delete(b, at)
     others = others[np.isfinite(others)]
     second = float(others.max()) if len(others) else 0.0
