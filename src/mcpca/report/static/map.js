@@ -212,7 +212,8 @@
   };
   const few = () => view.rows.length * view.columns.length <= MOST_NUMBERS;
 
-  const paint = () => {
+  // Names are elements, and are left as they are where only the frame of a cell changes: a click ends where it began.
+  const paint = (withNames = true) => {
     const { rows, columns, rowHeight, columnWidth, labels, width, height, head } = view;
     const [left, top] = [scroller.scrollLeft, scroller.scrollTop];
     const [w, h] = [Math.max(width - labels, 1), Math.max(height - head, 1)];
@@ -259,6 +260,7 @@
     }
     paintMarks(c0, c1, left);
     paintSides(r0, r1, top);
+    if (!withNames) return;
     labelRows(r0, r1, top);
     labelColumns(c0, c1, left);
     tellInView();

@@ -76,8 +76,10 @@
     if (node) mcpca.choose({ context: Number(node.dataset.context) }, "context");
   });
   numbers.addEventListener("click", (event) => {
-    const node = event.target.closest("[data-mcpc]");
-    if (node) mcpca.choose({ mcpc: Number(node.dataset.mcpc) }, "mcpc");
+    // Beside a number, which is narrow, its column counts.
+    const node = event.target.closest("[data-mcpc]"),
+      j = node ? Number(node.dataset.mcpc) : columnAt(event);
+    if (j !== undefined) mcpca.choose({ mcpc: j }, "mcpc");
   });
   const goTo = (a, b) => {
     const before = view.at ? view.at[1] : null;
@@ -116,9 +118,8 @@
     else return;
     event.preventDefault();
   });
-  scroller.addEventListener("scroll", paint);
-  scroller.addEventListener("focus", paint);
-  scroller.addEventListener("blur", paint);
+  scroller.addEventListener("scroll", () => paint());
+  for (const type of ["focus", "blur"]) scroller.addEventListener(type, () => paint(false));
 
   // Controls ---------------------------------------------------------------------------------------------------------
   mcpca.map.begin = () => {
