@@ -8,7 +8,7 @@ import sys
 
 import numpy as np
 import pytest
-from table_files import FEATURES, frame, planted
+from table_files import check_equal, frame, planted
 
 from mcpca.cli import main
 from mcpca.cli.tables import Reading, UnusableFileError, read_data
@@ -59,15 +59,6 @@ PACKING = {
     "gz": lambda text: gzip.compress(text.encode()),
     "utf-16": lambda text: text.encode("utf-16"),
 }
-
-
-def check_equal(data, in_memory=True):
-    X, y = planted()
-    np.testing.assert_array_equal(np.vstack([block for _, block in data.source.scan(2**20)]), X)
-    assert data.labels.names().tolist() == y.tolist()
-    assert data.feature_names == FEATURES
-    assert data.row_names == frame()["cell"].tolist()
-    assert data.in_memory == in_memory
 
 
 @pytest.mark.parametrize("packing", PACKING)

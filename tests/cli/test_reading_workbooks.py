@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from table_files import FEATURES, frame, planted
+from table_files import FEATURES, check_equal, frame, planted
 
 from mcpca.cli import main
 from mcpca.cli._console import Failure
@@ -43,15 +43,6 @@ def book(path, rows, **sheets):
 
 def table_rows(table):
     return [list(table.columns), *table.astype(object).values.tolist()]
-
-
-def check_equal(data, in_memory=True):
-    X, y = planted()
-    np.testing.assert_array_equal(np.vstack([block for _, block in data.source.scan(2**20)]), X)
-    assert data.labels.names().tolist() == y.tolist()
-    assert data.feature_names == FEATURES
-    assert data.row_names == frame()["cell"].tolist()
-    assert data.in_memory == in_memory
 
 
 def forms():

@@ -95,3 +95,13 @@ def write_folder(folder):
 def truncated_gzip(path):
     whole = gzip.compress(frame().to_csv(index=False).encode())
     path.write_bytes(whole[: len(whole) // 2])
+
+
+def check_equal(data, in_memory=True):
+    """Assert that what was read is the planted table."""
+    X, y = planted()
+    np.testing.assert_array_equal(np.vstack([block for _, block in data.source.scan(2**20)]), X)
+    assert data.labels.names().tolist() == y.tolist()
+    assert data.feature_names == FEATURES
+    assert data.row_names == frame()["cell"].tolist()
+    assert data.in_memory == in_memory

@@ -187,10 +187,10 @@ def memory_of(values: Any) -> ArrayMemory:
     return DeviceMemory(values) if is_device_array(values) else HOST
 
 
-def context_chunks(S: Any, memory: ArrayMemory = HOST) -> Iterator[slice]:
-    """Yield slices of contexts whose covariances fit in one temporary, small beside the whole stack."""
+def context_chunks(S: Any, memory: ArrayMemory = HOST, numbers: int | None = None) -> Iterator[slice]:
+    """Yield slices of contexts whose covariances fit in one temporary: small beside the whole stack, or ``numbers``."""
     k, p, _ = S.shape
     # At least one context, even if a single covariance is larger than a chunk should be: contexts are never split.
-    step = max(1, memory.chunk_numbers(S) // (p * p))
+    step = max(1, (memory.chunk_numbers(S) if numbers is None else numbers) // (p * p))
     for start in range(0, k, step):
         yield slice(start, min(start + step, k))

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .._covariances.array_memory import context_chunks
 from .._utils.types import Array
 
 # Enough where contexts are many and F is sharply peaked. Where they are few the power method takes hundreds to
@@ -201,10 +202,8 @@ def pull_images(T: Array, a: Array, w: Array) -> tuple[Array, Array]:
 
 def _chunks(T: Array) -> Iterator[slice]:
     """Yield slices of contexts: images of all of them would take m / q times the memory of T."""
-    e, q, _ = T.shape
     # A sixth of T, where other products take a twelfth: there are many passes, and each call has its price.
-    step = max(1, min(_CHUNK_NUMBERS, T.size // _CHUNK_SHARE) // (q * q))
-    return (slice(i, i + step) for i in range(0, e, step))
+    return context_chunks(T, numbers=min(_CHUNK_NUMBERS, T.size // _CHUNK_SHARE))
 
 
 # Newton's method ----------------------------------------------------------------------------------------------------
