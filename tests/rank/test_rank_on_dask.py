@@ -8,12 +8,13 @@ import scipy.sparse as sp
 import mcpca._covariances.fit_data
 import mcpca._rank.rank_data
 from mcpca import MCPCA, NothingAboveNoiseError, SmallContextsWarning, match_components, select_rank
+from mcpca._covariances.checkpoint import Checkpoint
 from mcpca._covariances.context_covariances import covariances_of
-from mcpca._covariances.fit_data import without_basis
+from mcpca._covariances.fit_data import fit_data_of_rows, without_basis
 from mcpca._data.contexts import read_contexts
 from mcpca._inference.sampling import some_rows, split_rows
 from mcpca._rank.leading_directions import in_directions
-from mcpca._rank.rank_data import rank_data
+from mcpca._rank.rank_data import fits_here, rank_data
 from mcpca._utils.progress import silent
 from mcpca.datasets import make_contexts
 
@@ -33,9 +34,10 @@ def data():
 
 @pytest.fixture
 def by_passes(monkeypatch):
-    """No stack of covariances, as for thousands of features."""
+    """No stack of covariances, as for thousands of features, and more rows than come here."""
     monkeypatch.setattr(mcpca._covariances.fit_data, "MOST_NUMBERS", 0)
     monkeypatch.setattr(mcpca._rank.rank_data, "RANK_FEATURES", 20)
+    monkeypatch.setattr(mcpca._rank.rank_data, "fits_here", lambda contexts: False)
 
 
 def on_dask(X, rows=97):
@@ -195,7 +197,29 @@ def test_cross_fitted_loadings(data, passes, request):
     np.testing.assert_allclose(found.attenuation_, expected.attenuation_, rtol=1e-4)
 
 
-# More rows than come here
+# Rows that come here, and more than do
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_few_rows_come_here_whatever_their_features(data, by_passes, monkeypatch, sparse):
+    X, y = data
+    there = on_dask(X).map_blocks(sp.csr_array) if sparse else on_dask(X)
+    stayed = MCPCA(random_state=0).fit(there, y).rank_choice_
+    monkeypatch.setattr(mcpca._rank.rank_data, "fits_here", lambda contexts: True)
+    contexts = read_contexts(there, y)
+    examined = rank_data(fit_data_of_rows(contexts, R, None, silent, Checkpoint(None, {})), contexts.n_samples, silent)
+    assert examined.contexts.engine is None
+    assert examined.moments is None
+    assert_same_choice(MCPCA(random_state=0).fit(there, y).rank_choice_, stayed)
+
+
+def test_what_fits_here(data, monkeypatch):
+    X, y = data
+    contexts = read_contexts(on_dask(X), y)
+    monkeypatch.setattr(mcpca._rank.rank_data, "_MOST_BYTES", X.nbytes)
+    assert fits_here(contexts)
+    monkeypatch.setattr(mcpca._rank.rank_data, "_MOST_BYTES", X.nbytes - 1)
+    assert not fits_here(contexts)
 
 
 def test_the_noise_test_of_a_sample(data, monkeypatch):

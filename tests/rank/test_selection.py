@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import time
-import warnings
 
 import numpy as np
 import pytest
@@ -578,22 +577,6 @@ def test_global_generator_is_untouched(planted):
     state = np.random.get_state()[1].copy()  # noqa: NPY002
     select_rank(planted.X, planted.y, criteria=())
     np.testing.assert_array_equal(state, np.random.get_state()[1])  # noqa: NPY002
-
-
-def test_long_rows_are_told_where_halves_do_not_agree():
-    """Rows of a t distribution with 3 degrees of freedom: five axes are above noise, and a robust fit finds them."""
-    rng = np.random.default_rng(4)
-    data = make_contexts(8, 20, 5, n_samples=150, noise=0.6, random_state=4)
-    X = data.X * np.sqrt(1 / rng.chisquare(3, (len(data.X), 1)))
-    advice = "robust=True gives them less weight"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UncertainRankWarning)
-        plain = MCPCA(random_state=0).fit(X, data.y).rank_choice_
-    assert plain.rank < plain.n_above_noise
-    assert advice in plain.reason
-    robust = MCPCA(robust=True, random_state=0).fit(X, data.y).rank_choice_
-    assert robust.rank == 5
-    assert advice not in robust.reason
 
 
 def test_excess_of_lengths_is_that_of_a_t_distribution(rng):

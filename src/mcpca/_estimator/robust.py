@@ -37,19 +37,17 @@ from .._covariances.device_rows import device_covariances, is_on_device
 from .._covariances.fit_data import MOST_NUMBERS, FitData, fit_data_of_covariances
 from .._covariances.passes import Passes
 from .._covariances.scaling import in_range
-from .._covariances.stack import as_stack
 from .._covariances.weighted_moments import (
     RowDistances,
     WeightedMoments,
     bin_centres,
     nearest,
-    shrunk_rows,
     weighted_moments,
-    weighted_spread,
 )
 from .._data.contexts import Contexts
 from .._model.decomposition import Decomposition, check_weights, decompose_checked
-from .._model.gaussian import FLOOR, GaussianModel
+from .._model.first_weights import LEAST_FREEDOM, FirstWeights, first_weights
+from .._model.gaussian import GaussianModel
 from .._model.outlyingness import row_distances
 from .._solvers import SOLVERS, check_solver
 from .._utils.array_api import like
@@ -62,17 +60,12 @@ from .parameters import Parameters
 
 # Fewest rows of a context. With 4 or fewer, the distance of a row says more about itself than about the others.
 MIN_ROWS = 5
-# Bounds of the degrees of freedom. Below 1 tails are heavier than any that have a scale worth the name; above 1000 rows
-# are Gaussian for all purposes, and nu is infinite.
-LEAST_FREEDOM = 1.0
+# Bounds of the degrees of freedom are LEAST_FREEDOM, below which tails are heavier than any that have a scale worth the
+# name, and 1000: above it rows are Gaussian for all purposes, and nu is infinite.
 MOST_FREEDOM = 1000.0
 # Degrees of freedom of the first weights by a model: heavy tails, to be on the safe side.
 _STAGE = Stage("reweighting", "bounded")
 _FIRST_FREEDOM = 4.0
-# First weights are repeated, about the weighted means and by the weighted variances, until variances change by less
-# than this share; each time gross errors inflate them about p times less.
-_FIRST_CHANGE = 0.2
-_MOST_FIRST_PASSES = 10
 # Distances that are shorter than those of this share of Gaussian rows count as no shorter for the degrees of freedom.
 _NEAREST_SHARE = 1e-6
 _MOST_STEPS = 30
@@ -87,13 +80,6 @@ class Reweighted(NamedTuple):
 
     data: FitData
     degrees_of_freedom: float
-
-
-class FirstWeights(NamedTuple):
-    """Distances in no direction in particular, and the sums of the weights that they give to rows (k,)."""
-
-    distances: RowDistances
-    totals: Array
 
 
 class _Step(NamedTuple):
@@ -130,7 +116,7 @@ def robust_rows(parameters: Parameters, contexts: Contexts, report: Report) -> R
     contexts, e = in_range(contexts)
     passes = Passes(report, Checkpoint(None, {}), 1.0)
     plain = _plain(contexts, report)
-    first = _first_weights(contexts, plain, passes)
+    first = first_weights(contexts, plain, passes)
     # Of the stack only its kind and device are needed from here on.
     plain = replace(plain, covariances=plain.covariances[:0, ...])
     return RobustRows(parameters, weights, contexts, e, passes, plain, first)
@@ -147,19 +133,6 @@ def _check_outside(r: int, p: int) -> None:
 def _plain(contexts: Contexts, report: Report) -> ContextCovariances:
     """Return the moments of all rows alike."""
     return device_covariances(contexts, report) if is_on_device(contexts) else covariances_of(contexts, report)
-
-
-def _first_weights(contexts: Contexts, plain: ContextCovariances, passes: Passes) -> FirstWeights:
-    k, p = plain.means.shape
-    means = plain.means.astype(np.float64)
-    variances = as_stack(plain.covariances).variances().sum(axis=1) / p
-    for _ in range(_MOST_FIRST_PASSES):
-        s = np.maximum(variances, max(float(variances.max()) * FLOOR, np.finfo(float).tiny))
-        distances = row_distances(GaussianModel(A=np.zeros((p, 0)), B=np.zeros((k, 0)), s=s), means)
-        totals, means, variances = weighted_spread(contexts, distances, LEAST_FREEDOM, passes, "first weights")
-        if (np.abs(variances - s) <= _FIRST_CHANGE * s).all():
-            break
-    return FirstWeights(distances, totals)
 
 
 @dataclass(frozen=True)
@@ -184,7 +157,7 @@ class RobustRows:
         """
         if self.contexts.engine is not None:
             return self._data(self._covariances(self._moments(self.first.distances, LEAST_FREEDOM)))
-        shrunk = shrunk_rows(self.contexts, self.first.distances, LEAST_FREEDOM, self.first.totals)
+        shrunk = self.first.shrunk(self.contexts)
         return fit_data_of_covariances(covariances_of(shrunk, silent), shrunk.n_samples, shrunk, self.exponent)
 
     def reweighted(self, r: int, rng: np.random.Generator, report: Report) -> Reweighted:

@@ -148,6 +148,7 @@ class ResidualTest:
         """Return how much of each axis (p, r), in units of noise, is in the first ``above`` directions: (r,)."""
         units = A / self.data.features[:, None]
         units = units / np.maximum(np.linalg.norm(units, axis=0), np.finfo(float).tiny)
+        self.sums.grow(above)
         return np.asarray(((self.V[:, :above].T @ units) ** 2).sum(axis=0))
 
     # The search

@@ -184,12 +184,7 @@ class Curves:
         number then says little.
         """
         largest = ranks[-1]
-        # Without a stack the test sees no more directions than may be ranks.
-        directions, most = len(self.test.V), _LARGEST_RANK
-        if self.moments is None:
-            assert self.contexts is not None
-            directions, most = self.contexts.n_features, self.sweep.largest
-        informative = largest <= _INFORMATIVE_SHARE * directions and (patient or largest < most)
+        informative = self.is_informative(largest, patient=patient)
         # One fit is enough if all directions above noise replicate. Without rows the noise test decides alone.
         if self.halves is None or informative or largest <= _DENSE_END:
             self.fit_at([largest])
@@ -208,6 +203,15 @@ class Curves:
             passing = [r for r in ranks[start:stop] if self.agreement(r) > threshold]
             last_passing = max([last_passing, *passing])
             start = stop
+
+    def is_informative(self, above: int, *, patient: bool = False) -> bool:
+        """Whether ``above`` directions above noise say how many components halves may agree on."""
+        # Without a stack the test sees no more directions than may be ranks.
+        directions, most = len(self.test.V), _LARGEST_RANK
+        if self.moments is None:
+            assert self.contexts is not None
+            directions, most = self.contexts.n_features, self.sweep.largest
+        return above <= _INFORMATIVE_SHARE * directions and (patient or above < most)
 
     def largest_agreeing(self, allowed: list[int], threshold: float) -> int | None:
         """Return the largest of the ranks where halves agree; splits are added where that is close.

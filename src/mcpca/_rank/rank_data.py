@@ -7,10 +7,11 @@ themselves, which random halves and the null of the noise test resample. It is c
 Where a stack of all covariances would be too large, there is none: halves are fitted by passes over the rows, wherever
 these are, and the noise test is one of ``leading_directions``.
 
-Rows on other machines stay there for that. Where there is a stack the noise test looks at rows, context by context, and
-draws signs for each of their entries: these rows come here, all of them if they take no more than half a gigabyte, as a
-stack may, and the choice is then that of rows in memory. Of more rows only a sample comes, on which the noise test is
-made, and halves are fitted where the rows are; with many features there is no stack then, as above.
+Rows on other machines come here if all of them take no more than half a gigabyte, as a stack may: the choice is then
+that of rows in memory. A choice goes over the rows many times, and most of it would be waiting for small sums, the more
+so where contexts are spread over all blocks. More rows stay where they are, and halves are fitted there. Where there is
+a stack the noise test draws signs for each entry of the rows, and a sample of them comes here for it; with many
+features there is no stack then, as above.
 """
 
 from __future__ import annotations
@@ -94,8 +95,8 @@ def rank_data(data: FitData, counts: Array, report: Report) -> RankData:
     if isinstance(covariances, StreamedCovariances):
         contexts = covariances.contexts
         moments = None if p > RANK_FEATURES else covariances_of(contexts, report)
-    if moments is not None and contexts is not None and contexts.engine is not None:
-        if _bytes(contexts) <= _MOST_BYTES:
+    if contexts is not None and contexts.engine is not None:
+        if fits_here(contexts):
             contexts = contexts.here()
         elif p > RANK_FEATURES:
             moments = None
@@ -103,6 +104,11 @@ def rank_data(data: FitData, counts: Array, report: Report) -> RankData:
         # Covariances that came without rows hold no counts of their own.
         moments = replace(moments, n_samples=counts)
     return RankData(moments, contexts, data.names, counts, p)
+
+
+def fits_here(contexts: Contexts) -> bool:
+    """Whether rows on other machines are few enough to come here."""
+    return _bytes(contexts) <= _MOST_BYTES
 
 
 def sample_here(

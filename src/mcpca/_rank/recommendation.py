@@ -21,6 +21,7 @@ from .._utils.user_warnings import warn
 from .._utils.wording import beside, listed
 from ..exceptions import SmallContextsWarning, UncertainRankWarning
 from .evidence import Evidence
+from .far_rows import LONG_ROWS, NearRows, without_far_rows
 from .halves import Halves
 from .leading_directions import in_directions, largest_rank, noise_directions
 from .noise_test import STANDARD_DEVIATIONS, ResidualTest
@@ -35,7 +36,6 @@ _ROWS_WITH_POWER = 100
 # Share of variance between groups above which readers are told of it: axes with less are likely to be hidden.
 _LARGE_SHARE_OF_GROUPS = 0.1
 _TESTED_KEY = 6  # of the stream that picks rows for the noise test, if not all are looked at; others: ``halves``
-_LONG_ROWS = 0.5  # ``excess_of_lengths`` from which on robust fits are proposed: 1 for a t distribution with 5 degrees
 _DECIDED_BY_HALVES = ("agreed", "at odds")  # outcomes for which components of halves were compared
 
 
@@ -166,8 +166,10 @@ def _test_and_search(
     above = test.directions_above_noise()
     # In order of cost: the power of the test takes draws, and matters only if nothing was found in few rows.
     conclusive = above > 0 or int(data.n_samples.sum()) > _ROWS_WITH_POWER or test.has_power()
+    near = without_far_rows(data, test, above, null, n_splits, threshold, sweep)
     if candidates is None:
-        grid = default_ranks(above, test.data_rank, data.n_samples)
+        most = above if near is None else max(above, near.rank)
+        grid = default_ranks(most, test.data_rank, data.n_samples)
         grid = grid if halves is None else grid[grid <= sweep.largest]
         all_beyond = False
     else:
@@ -181,14 +183,18 @@ def _test_and_search(
     if above:
         curves.search([int(r) for r in grid if r <= above], threshold, patient=candidates is not None)
     draft = _decide(test, above, curves, threshold, conclusive)
+    if near is not None and near.rank in grid:
+        draft = _with_near_rows(draft, near, curves, threshold)
     share = test.share_of_groups
     if draft.outcome == "agreed" and share > _LARGE_SHARE_OF_GROUPS:
         draft.last.append(
             f"Differences between groups are {share:.0%} of the variance in the median context, and may hide axes; "
             "batch= with the same labels removes them."
         )
-    is_cut = draft.outcome in _DECIDED_BY_HALVES and draft.rank < above
-    if is_cut and test.excess_of_lengths(above) > _LONG_ROWS:
+    is_cut = draft.outcome in _DECIDED_BY_HALVES and draft.rank < draft.above
+    # Robust fits refuse nuisance.
+    takes_robust = data.contexts is not None and data.contexts.nuisance is None
+    if is_cut and takes_robust and test.excess_of_lengths(above) > LONG_ROWS:
         draft.last.append(
             "Lengths of rows vary far more than those of Gaussian rows: where some rows are outliers, robust=True "
             "gives them less weight, and halves may agree on more."
@@ -244,6 +250,35 @@ def _decide(test: ResidualTest, above: int, curves: Curves, threshold: float, co
     note = UncertainRankWarning(f"Rank {rank}: {how} Treat its axes as a proposal; n_components=... sets a rank.")
     words = [f"Rank {rank}: {_above(test, above)} {how}"]
     return Recommendation(rank, "at odds", words, above, curves, notes=[note])
+
+
+def _with_near_rows(draft: Recommendation, near: NearRows, curves: Curves, threshold: float) -> Recommendation:
+    """Take the rank at which halves agree where far rows weigh less, unless far rows have axes that come back."""
+    assert curves.halves is not None
+    if draft.outcome == "agreed" and draft.rank >= near.rank:
+        found = curves.replicability(draft.rank)
+        assert found is not None
+        if draft.rank == near.rank or int((found.agreement > threshold).sum()) > near.rank:
+            return draft
+    curves.fit_at([near.rank])
+    curves.settle_components(near.rank, threshold)
+    agreement = curves.agreement(near.rank)
+    noun = "direction is" if near.rank == 1 else "directions are"
+    words = (
+        f"Rank {near.rank}: {near.rank} {noun} above noise where rows far from the rest of their context weigh less, "
+        f"and halves of the {curves.halves.halving.by} then agree on the components, "
+        f"mean |cos| {beside(near.agreement, threshold, 3)} > {threshold:g}."
+    )
+    alike = f"With all rows alike it is {beside(agreement, threshold, 3)}"
+    if agreement > threshold:
+        return replace(draft, rank=near.rank, outcome="agreed", words=[words, f"{alike}."], above=near.rank, notes=[])
+    way_out = "robust=True gives far rows less weight in the fit, too."
+    note = UncertainRankWarning(
+        f"Rank {near.rank}: halves of the {curves.halves.halving.by} agree on the components only where rows far from "
+        f"the rest of their context weigh less. {alike}, and more than {threshold:g} is required. {way_out}"
+    )
+    words_of_fit = f"{alike}: lengths of rows vary far more than those of Gaussian rows. {way_out}"
+    return replace(draft, rank=near.rank, outcome="agreed", words=[words, words_of_fit], above=near.rank, notes=[note])
 
 
 def _not_above_noise(test: ResidualTest, conclusive: bool, has_rows: bool) -> Recommendation:
