@@ -2,7 +2,8 @@
 
 Without components a row at the squared distance ``d2 = ||x - m_i||^2 / s_i`` from the centre of its context weighs
 ``(1 + p) / (1 + d2)``, that of a multivariate t with one degree of freedom: rows far out in one direction do not pass
-for a component then. Robust fits start from these weights, and the choice of a rank asks with them whether far rows decide.
+for a component then. Robust fits start from these weights, and the choice of a rank asks with them whether far rows
+decide.
 """
 
 from __future__ import annotations
