@@ -1,8 +1,8 @@
 """Everything that can be known of a release before it is one: ``make release-check``. Nothing is uploaded.
 
 Wheel and source archive are built once, into ``dist/``, the wheel from the archive. Then: what an index would say of
-their metadata; what is in them, compared with what git knows; each installed in an empty environment, where the first lines of
-README.md and some of the tests run; and whether changelog, citation and pyproject have the version of the files.
+their metadata; what is in them, compared with what git knows; each installed in an empty environment, where the first
+lines of README.md and some of the tests run; and whether changelog, citation and pyproject have the files' version.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tools.versions import ROOT, disagreements
 DIST = ROOT / "dist"
 NEWEST_PYTHON = "3.13"
 # Of the repository alone: archives need none of them.
-LEFT_OUT = (".ci/", ".git_archival.txt", ".gitattributes", ".gitignore")
+LEFT_OUT = (".ci/", ".git_archival.txt", ".gitattributes")
 # Quick ones that need nothing but pytest, from several rooms.
 TESTS = ("tests/linalg", "tests/solvers/test_lsq.py", "tests/utils/test_deprecated.py")
 MOST_BYTES = {"wheel": 3_000_000, "sdist": 12_000_000}
@@ -131,7 +131,7 @@ def first_lines() -> str:
     block = re.search(r"```python\n(.*?)```", text, re.DOTALL)
     assert block is not None
     needed = hidden[1] if hidden and hidden.start() < block.start() else ""
-    return f"{needed.strip()}\n\n{block[1].strip()}\n\nprint(model)\nprint(A.shape, B.shape)"
+    return f"{needed.strip()}\n\n{block[1].strip()}\n\nprint(model)\nprint(A.shape)\nprint(B.round(1))"
 
 
 def environment(python: Path | str, path: Path, *packages: str) -> Path:
@@ -155,7 +155,7 @@ def newest_python() -> Path | str:
 
 
 def shown_version(python: Path | str) -> str:
-    """Return "Python 3.13.0", or nothing for what does not run, as shims of pyenv for versions that are switched off."""
+    """Return "Python 3.13.0", or nothing for what does not run, as shims of pyenv for a version that is off."""
     return subprocess.run([str(python), "--version"], capture_output=True, text=True, check=False).stdout.strip()
 
 

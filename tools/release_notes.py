@@ -1,4 +1,4 @@
-"""Print what the release on GitHub says: the page of release notes if there is one, else the section of the changelog."""
+"""Print what the release on GitHub says: the page of release notes, or without one the section of the changelog."""
 
 from __future__ import annotations
 
