@@ -66,8 +66,7 @@ def cut(version: str, date: str, root: Path = ROOT) -> None:
     """Write the changelog by towncrier, and the version and the next one where they belong."""
     command = ["-m", "towncrier", "build", "--yes", "--version", version, "--date", date]
     subprocess.run([sys.executable, *command], cwd=root, check=True)
-    # The text that was written before there were fragments belongs to the section above it, which towncrier has made.
-    _replace(root / "CHANGELOG.md", rf"^## {re.escape(version)} \(unreleased\)\n\n", "", optional=True)
+    _join_prepared(root / "CHANGELOG.md", version)
     cited = rf"version: {version}\ndate-released: {date}\n"
     _replace(root / "CITATION.cff", r"^version: \S+\n(?:date-released: \S+\n)?", cited)
     _replace(root / "recipe" / "recipe.yaml", r'^  version: "\S+"$', f'  version: "{version}"')
@@ -77,9 +76,27 @@ def cut(version: str, date: str, root: Path = ROOT) -> None:
     assert not disagreements(version, root), disagreements(version, root)
 
 
-def _replace(path: Path, pattern: str, text: str, *, optional: bool = False) -> None:
+def _join_prepared(changelog: Path, version: str) -> None:
+    """Put what was written by hand as "(unreleased)" at the beginning of the section that towncrier has made above."""
+    text = changelog.read_text(encoding="utf-8")
+    number = re.escape(version)
+    sections = re.search(
+        rf"^(?P<heading>## {number} \([\d-]+\)\n\n)(?P<made>.*?)"
+        rf"^## {number} \(unreleased\)\n\n(?P<prepared>.*?)(?=^## |\Z)",
+        text,
+        re.MULTILINE | re.DOTALL,
+    )
+    if sections is not None:
+        joined = f"{sections['heading']}{sections['prepared'].strip()}\n\n{sections['made'].strip()}\n"
+        following = text[sections.end() :]
+        changelog.write_text(
+            text[: sections.start()] + joined + ("\n" + following if following else ""), encoding="utf-8"
+        )
+
+
+def _replace(path: Path, pattern: str, text: str) -> None:
     changed, times = re.subn(pattern, text, path.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    if times != 1 and not (optional and times == 0):
+    if times != 1:
         sys.exit(f"{path} has {pattern!r} {times} times, and should have it once.")
     path.write_text(changed, encoding="utf-8")
 

@@ -107,12 +107,12 @@ def test_cutting_the_first_version(cut):
     _, _, section = text.partition("## 0.2.0 (2026-11-20)\n")
     assert "unreleased" not in text
     order = [
+        "The first.",
+        "### In this version",
         "### Changed",
         "Fits are faster.",
         "### Fixed",
         "Ties are broken. ([#12]",
-        "The first.",
-        "### In this version",
     ]
     places = [section.index(words) for words in order]
     assert places == sorted(places)
