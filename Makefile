@@ -4,7 +4,6 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .PHONY: test test-torch test-scanpy browser lint docs demo benchmark paper studies clean
-.PHONY: lint-workflows changelog-draft changelog-check release-check release
 
 # A process for each of two cores, with one thread of BLAS: more would wait for each other. Threads have tests of their own.
 test: $(VENV)/.test
@@ -32,6 +31,8 @@ lint: $(VENV)/.lint
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+.PHONY: lint-workflows changelog-draft changelog-check release-check release
 
 # Workflows and the other files that services read. actionlint, which is no Python package, runs where it is found.
 lint-workflows: $(VENV)/.tools
