@@ -21,6 +21,7 @@ from pathlib import Path, PurePosixPath
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+import rattler_build
 from packaging.version import Version
 
 from tools.versions import ROOT, disagreements
@@ -46,6 +47,9 @@ def main() -> None:
     wrong = [*wheel_contents(wheel), *sdist_contents(sdist), *long_description(wheel), *disagreements(str(version))]
     if options.tagged and (version.is_devrelease or version.local):
         wrong.append(f"the version is {version}, and not that of a tag; tag the commit, and build without changes")
+    step("The recipe of the conda package")
+    (variant,) = rattler_build.Stage0Recipe.from_file(ROOT / "recipe" / "recipe.yaml").render()
+    print(", ".join(variant.recipe.to_dict()["requirements"]["run"]))
     with tempfile.TemporaryDirectory(prefix="mcpca-release-") as folder:
         wrong += installed_wheel(wheel, Path(folder))
         wrong += installed_sdist(sdist, Path(folder))

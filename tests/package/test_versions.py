@@ -7,9 +7,13 @@ import subprocess
 import tarfile
 import tomllib
 import warnings
+from importlib.metadata import version as installed
 
 import pytest
+from packaging.requirements import Requirement
 from pages import ROOT
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 build = pytest.importorskip("hatchling.build", reason="hatchling, which builds the package, is not installed")
 metadata = pytest.importorskip("hatchling.metadata.core")
@@ -18,14 +22,18 @@ pytest.importorskip("hatch_vcs", reason="hatch-vcs, which tells the version, is 
 pytest.importorskip(
     "hatch_fancy_pypi_readme", reason="hatch-fancy-pypi-readme, which the build needs, is not installed"
 )
+BUILT_WITH = {Requirement(line).name: Requirement(line) for line in PROJECT["build-system"]["requires"]}
 pytestmark = [
+    pytest.mark.skipif(
+        not BUILT_WITH["setuptools-scm"].specifier.contains(installed("setuptools-scm")),
+        reason=f"setuptools-scm {installed('setuptools-scm')} is installed, and the build takes {BUILT_WITH['setuptools-scm']}",
+    ),
     pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed"),
     pytest.mark.skipif(not (ROOT / ".git_archival.txt").exists(), reason=".git_archival.txt is in the repository only"),
 ]
 
 FILES = ("pyproject.toml", "README.md", "LICENSE", ".git_archival.txt", ".gitattributes")
-NEXT = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["version"]["fallback-version"]
-NEXT = NEXT.removesuffix(".dev0")
+NEXT = PROJECT["tool"]["hatch"]["version"]["fallback-version"].removesuffix(".dev0")
 
 
 def git(folder, *words):
