@@ -22,11 +22,11 @@ pytest.importorskip("hatch_vcs", reason="hatch-vcs, which tells the version, is 
 pytest.importorskip(
     "hatch_fancy_pypi_readme", reason="hatch-fancy-pypi-readme, which the build needs, is not installed"
 )
-BUILT_WITH = {Requirement(line).name: Requirement(line) for line in PROJECT["build-system"]["requires"]}
+(SCM,) = (line for line in PROJECT["build-system"]["requires"] if line.startswith("setuptools-scm"))
 pytestmark = [
     pytest.mark.skipif(
-        not BUILT_WITH["setuptools-scm"].specifier.contains(installed("setuptools-scm")),
-        reason=f"setuptools-scm {installed('setuptools-scm')} is installed, and the build takes {BUILT_WITH['setuptools-scm']}",
+        not Requirement(SCM).specifier.contains(installed("setuptools-scm")),
+        reason=f"setuptools-scm {installed('setuptools-scm')} is installed, and the build takes {SCM}",
     ),
     pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed"),
     pytest.mark.skipif(not (ROOT / ".git_archival.txt").exists(), reason=".git_archival.txt is in the repository only"),
