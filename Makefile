@@ -32,6 +32,37 @@ lint: $(VENV)/.lint
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+.PHONY: lint-workflows changelog-draft changelog-check release-check release
+
+# Workflows and the other files that services read. actionlint, which is no Python package, runs where it is found.
+lint-workflows: $(VENV)/.tools
+	$(BIN)/zizmor --offline --quiet --pedantic .github
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yaml
+	$(BIN)/check-jsonschema --quiet --builtin-schema custom.github-workflows-require-timeout .github/workflows/*.yaml
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.dependabot .github/dependabot.yml
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-issue-forms .github/ISSUE_TEMPLATE/[!c]*.yml
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-issue-config .github/ISSUE_TEMPLATE/config.yml
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.readthedocs .readthedocs.yaml
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.codecov .codecov.yaml
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.citation-file-format --default-filetype yaml CITATION.cff
+	@if command -v actionlint >/dev/null; then actionlint; else echo "actionlint is not on the path, and did not run."; fi
+
+# What the next version will tell users, and whether a branch has a fragment for it: BASE is what it is compared with.
+BASE ?= main
+changelog-draft: $(VENV)/.tools
+	$(BIN)/towncrier build --draft --version next
+changelog-check: $(VENV)/.tools
+	$(BIN)/towncrier check --compare-with $(BASE)
+
+# Wheel and source archive in dist/, looked into, installed in empty environments and tried there. Nothing is uploaded.
+# RELEASE="--tagged" asks for the version of a tag.
+release-check: $(VENV)/.tools
+	$(BIN)/python tools/release_check.py $(RELEASE)
+
+# Changelog, citation and recipe for a version: make release VERSION=0.2.0. CONTRIBUTING.md says what comes after.
+release: $(VENV)/.tools
+	$(BIN)/python tools/cut_release.py $(VERSION)
+
 # Pages go to docs/_build/html. Tutorials are executed; a warning or a cell that fails is an error.
 docs: $(VENV)/.docs
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
@@ -59,6 +90,10 @@ studies: $(VENV)/.studies
 
 clean:
 	rm -rf $(VENV) demo-output benchmark-output paper-output study-output docs/_build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+
+$(VENV)/.tools: tools/requirements.txt pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement tools/requirements.txt --editable .
+	@touch $@
 
 # One stamp per set of extras: `make demo` installs no test tools and the other way round.
 $(VENV)/.%: pyproject.toml | $(VENV)/bin/python

@@ -391,7 +391,6 @@ def test_rank_is_chosen_on_all_features_by_passes(monkeypatch):
     assert model.n_components_ == 3
     assert match_components(data.components, model.components_[:300]).cosines.min() > 0.98
     choice = model.rank_choice_
-    assert choice.of_features is None
     assert choice.replicability.agreement.min() > 0.9
     assert choice.dependence.dependent.all()
 

@@ -85,7 +85,6 @@ def test_by_passes(data, by_passes, tmp_path):
     expected = MCPCA(random_state=0).fit(*data).rank_choice_
     assert expected.rank == R
     assert expected.outcome == "agreed"
-    assert expected.of_features is None
     assert expected.replicability.n_replicating == R
     for name, form in forms(*data, tmp_path):
         found = MCPCA(random_state=0).fit(*form).rank_choice_

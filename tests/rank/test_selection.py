@@ -334,7 +334,6 @@ def test_all_features_are_looked_at_by_passes(monkeypatch):
     model = MCPCA(random_state=0).fit(data.X, data.y)
     selection = select_rank(data.X, data.y, random_state=0)
     for found in (model.rank_choice_, selection, RankSelection.from_json(selection.to_json())):
-        assert found.of_features is None
         assert found.replicability.n_replicating == RANK
     assert model.r_ == selection.rank == RANK
     # A scree would be one of directions of a half.

@@ -33,6 +33,7 @@ from .._solvers import check_solver
 from .._utils.arguments import as_generator, check_integer, check_real, refuse_without_effect
 from .._utils.array_api import to_host
 from .._utils.component_names import mcpc_name
+from .._utils.deprecated import deprecated
 from .._utils.optional import require
 from .._utils.parallel import n_workers
 from .._utils.printing import NAMED, Shown, around, counted, mcpcs, span
@@ -87,9 +88,6 @@ class RankSelection(Shown):
         noise": the noise test alone decided, because there are no rows to split. "noise": nothing is above noise, rank
         0. "untold": there are too few rows to tell, and rank 1, the smallest, is recommended. "one feature": rank 1,
         the only one.
-    of_features : int or None
-        None: all features are examined. A choice that an earlier version wrote to a file has the number of all features
-        here if only the 300 most variable were.
     replicability_by_contexts : Replicability or None
         The same as ``replicability`` for halves of the contexts, with the criterion "contexts": would these MCPCs be
         found in other contexts? None if fewer than 4 contexts, or groups that tie them together, leave no halves.
@@ -114,11 +112,20 @@ class RankSelection(Shown):
     scree: dict[str, Array] = field(default_factory=dict)
     threshold: float = 0.8
     outcome: str = "agreed"
-    of_features: int | None = None
     replicability_by_contexts: Replicability | None = None
     dependence: ContextDependence | None = None
     kept_of: int | None = None
     above_noise: Array | None = None
+
+    @property
+    @deprecated(
+        "RankSelection.of_features",
+        since="0.2.0",
+        removed_in="0.4.0",
+        instead="it is always None, since all features are looked at",
+    )
+    def of_features(self) -> None:
+        """Deprecated since 0.2.0: always None, since all features are looked at."""
 
     @property
     def fitted_rank(self) -> int:
@@ -226,7 +233,6 @@ class RankSelection(Shown):
                 "replicability": _halves_to_json(self.replicability),
                 "replicability_by_contexts": _halves_to_json(self.replicability_by_contexts),
                 "outcome": self.outcome,
-                "of_features": self.of_features,
                 "dependence": None if self.dependence is None else json.loads(self.dependence.to_json()),
                 "kept_of": self.kept_of,
                 "above_noise": None if self.above_noise is None else self.above_noise.tolist(),
@@ -237,6 +243,7 @@ class RankSelection(Shown):
     def from_json(cls, text: str) -> RankSelection:
         """Return the selection that ``to_json`` wrote."""
         content = json.loads(text)
+        content.pop("of_features", None)  # of files from before 0.2.0
         for name in ("columns", "pairwise", "scree"):
             # As float64, null (None) becomes NaN again; infinities, which were null too, do not come back.
             content[name] = {key: np.array(values, dtype=np.float64) for key, values in content[name].items()}

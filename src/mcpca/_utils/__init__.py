@@ -21,4 +21,5 @@ Files
 Reporting
     ``progress``         the progress line, and what ``verbose`` means everywhere
     ``user_warnings``    warnings that point at the user's line
+    ``deprecated``       functions, arguments and names that are on their way out, and until when
 """

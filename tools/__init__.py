@@ -1,0 +1,1 @@
+"""Tools of those who release the package; none of them is installed."""
