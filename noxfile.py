@@ -112,7 +112,10 @@ def find_python(version: str) -> str | None:
     uv = shutil.which("uv") or str(Path(sys.executable).with_name("uv"))
     try:
         found = subprocess.run(
-            [uv, "python", "find", "--no-python-downloads", "--system", version], capture_output=True, text=True, check=False
+            [uv, "python", "find", "--no-python-downloads", "--system", version],
+            capture_output=True,
+            text=True,
+            check=False,
         )
     except OSError:
         return None
@@ -146,9 +149,7 @@ def _results(session: nox.Session, suffix: str) -> Path:
 def _test(session: nox.Session, *options: str, least: int = 1) -> None:
     """Run pytest with one thread of BLAS for each process, and fail where fewer than ``least`` tests have passed."""
     path = _results(session, "xml")
-    session.run(
-        "python", "-m", "pytest", "-q", f"--junitxml={path}", *options, env={"OPENBLAS_NUM_THREADS": "1"}
-    )
+    session.run("python", "-m", "pytest", "-q", f"--junitxml={path}", *options, env={"OPENBLAS_NUM_THREADS": "1"})
     suite = ET.parse(path).getroot().find("testsuite")
     assert suite is not None
     counts = {key: int(suite.get(key, 0)) for key in ("tests", "failures", "errors", "skipped")}
@@ -221,7 +222,12 @@ def constraints(session: nox.Session) -> None:
     uv = shutil.which("uv") or str(Path(sys.executable).with_name("uv"))
     until = [f"--exclude-newer={UNTIL}", *(f"--exclude-newer-package={name}={day}" for name, day in UNTIL_OF.items())]
     command = [uv, "pip", "compile", "--quiet", "--upgrade", "--resolution=lowest-direct", *until]
-    command += [f"--python-version={LOWEST}", "--python-platform=linux", "--annotation-style=line", "--no-emit-package=mcpca"]
+    command += [
+        f"--python-version={LOWEST}",
+        "--python-platform=linux",
+        "--annotation-style=line",
+        "--no-emit-package=mcpca",
+    ]
     command += ["--custom-compile-command=make constraints", f"--output-file={LOWEST_VERSIONS}", "--group=test", "-"]
     # The package is an argument of its own, so that the bounds of its extras count as direct ones.
     subprocess.run(command, input=f"--editable .[{extras}]\n", text=True, check=True, cwd=ROOT)

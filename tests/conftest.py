@@ -3,10 +3,6 @@ import re
 
 import numpy as np
 import pytest
-import strict_on_numpy_1
-
-if np.lib.NumpyVersion(np.__version__) < "2.0.0":
-    strict_on_numpy_1.teach()
 
 NEEDED = {"mcpca", "numpy", "scipy", "sklearn", "pytest"}  # without which nothing is tested
 
