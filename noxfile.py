@@ -9,8 +9,8 @@
 ``constraints``     not a test: writes ``constraints/lowest.txt`` anew
 ==================  ==============================================================================================
 
-``-- --fast`` runs the selection ``FAST`` only, and other arguments after ``--`` go to pytest. A session whose Python is not on the
-machine is skipped with a line that names it; the table at the end (``.ci/matrix_table.py``) has it as not run.
+``-- --fast`` runs the selection ``FAST`` only, and other arguments after ``--`` go to pytest. A session whose Python is
+not on the machine is skipped with a line that names it, and is in the table at the end (``.ci/matrix_table.py``).
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ PROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
 PYTHONS = nox.project.python_versions(PROJECT)  # from the classifiers
 LOWEST, HIGHEST = PYTHONS[0], PYTHONS[-1]
 
-# Packages that came later than this are not looked at for what the lower bounds need in turn: a Matplotlib of 2023 with the
-# pyparsing of today warns about itself. The second has those which are newer themselves.
+# What the lower bounds need in turn is not taken newer than this: Matplotlib of 2023 with the pyparsing of today warns
+# about itself. The second has those whose bound is newer.
 UNTIL = "2025-12-01"
 UNTIL_OF = {"array-api-strict": "2026-09-01", "pyriemann": "2026-11-01"}
 
@@ -45,7 +45,18 @@ UNTIL_OF = {"array-api-strict": "2026-09-01", "pyriemann": "2026-11-01"}
 FAST = (
     "tests/package",
     "tests/linalg",
-    "tests/utils",
+    "tests/datasets",
+    "tests/results",
+    "tests/estimator/test_sklearn_checks.py",
+    "tests/data/test_detect.py",
+    "tests/data/test_disk.py",
+    "tests/data/test_formulas.py",
+    "tests/data/test_frames.py",
+    "tests/data/test_label_kinds.py",
+    "tests/tl/test_tl_lazy.py",
+    "tests/analysis/test_designs.py",
+    "tests/plotting/test_imports.py",
+    "tests/cli/test_reading_workbooks.py",
 )
 
 # Rooms of the core. Tests in them that need more are skipped, and named, by --only-installed.
@@ -137,7 +148,8 @@ def _check_python(session: nox.Session, version: str) -> None:
     for old in (_results(session, "xml"), _results(session, "not-run")):
         old.unlink(missing_ok=True)
     if session.python is False:
-        why = f"Python {version} is not on this machine; uv python install {version}, or pyenv install {version}, brings it"
+        ways = f"uv python install {version}, or pyenv install {version}, brings it"
+        why = f"Python {version} is not on this machine; {ways}"
         _results(session, "not-run").write_text(why + "\n", encoding="utf-8")
         session.skip(why)
 
@@ -169,7 +181,7 @@ def _test_all(session: nox.Session) -> None:
 @nox.session
 @nox.parametrize("python, version", [_on(LOWEST)])
 def lowest(session: nox.Session, version: str) -> None:
-    """Every dependency at its lower bound, on the lowest Python."""
+    """Test with every dependency at its lower bound, on the lowest Python."""
     _check_python(session, version)
     session.install("--constraint", LOWEST_VERSIONS, "--group", "test", "--editable", ".")
     _test_all(session)
@@ -178,7 +190,7 @@ def lowest(session: nox.Session, version: str) -> None:
 @nox.session
 @nox.parametrize("python, version", [_on(version) for version in PYTHONS])
 def highest(session: nox.Session, version: str) -> None:
-    """The newest version of everything."""
+    """Test with the newest version of everything."""
     _check_python(session, version)
     session.install("--group", "test", "--editable", ".")
     _test_all(session)
@@ -187,7 +199,7 @@ def highest(session: nox.Session, version: str) -> None:
 @nox.session
 @nox.parametrize("python, version", [_on(HIGHEST)])
 def prerelease(session: nox.Session, version: str) -> None:
-    """The newest version of everything, with alphas, betas and release candidates."""
+    """Test with the newest version of everything, with alphas, betas and release candidates."""
     _check_python(session, version)
     session.install("--prerelease", "allow", "--group", "test", "--editable", ".")
     _test_all(session)
@@ -196,7 +208,7 @@ def prerelease(session: nox.Session, version: str) -> None:
 @nox.session
 @nox.parametrize("python, version", [_on(LOWEST, name="lowest"), _on(HIGHEST, name="highest")])
 def core(session: nox.Session, version: str) -> None:
-    """The core without any extra, as a wheel."""
+    """Test the core without any extra, as a wheel."""
     _check_python(session, version)
     constraint = ("--constraint", LOWEST_VERSIONS) if version == LOWEST else ()
     session.install(*constraint, ".", "pytest")
@@ -207,7 +219,7 @@ def core(session: nox.Session, version: str) -> None:
 @nox.session
 @nox.parametrize("python, version, name", [_on(HIGHEST, name, name=name) for name in EXTRAS])
 def extra(session: nox.Session, version: str, name: str) -> None:
-    """One extra alone, as a wheel: what it promises can be imported, and the tests that concern it pass."""
+    """Test one extra alone, as a wheel: what it promises can be imported, and the tests that concern it pass."""
     _check_python(session, version)
     modules, tests = EXTRAS[name]
     session.install(f".[{name}]", "pytest")

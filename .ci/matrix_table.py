@@ -1,7 +1,7 @@
 """Print what the sessions of ``noxfile.py`` left in a folder: tests passed, failed, skipped, and what was not run.
 
-``python .ci/matrix_table.py .nox/results``. Each session leaves the XML of pytest, or a note why it was not run. Below the table are
-the tests that every session skipped which came across them: nothing has tried them.
+``python .ci/matrix_table.py .nox/results``. Each session leaves the XML of pytest, or a note why it was not run. Below
+the table are the tests that every session skipped which came across them: nothing has tried them.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def missing_extra(error):
     if 'pip install "mcpca[' in str(error):
         return _not_installed(getattr(error.__cause__, "name", None)) or _not_installed(str(error).split()[0])
     trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
+    while trace is not None:
         if trace.tb_frame.f_globals.get("__name__", "").partition(".")[0] == "mcpca":
             return None
         trace = trace.tb_next

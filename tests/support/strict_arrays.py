@@ -1,4 +1,4 @@
-"""array-api-strict, whose arrays are those of another library on a device of its own; tests are skipped where it is of no use."""
+"""array-api-strict, whose arrays lie on devices of their own; tests are skipped where it is of no use."""
 
 import numpy as np
 import pytest

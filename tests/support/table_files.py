@@ -21,7 +21,7 @@ def planted():
 
 
 def exact_csv(path, **options):
-    """Read numbers as they were written, to the last bit: an option before pandas 3.1, which deprecates it, and the rule since."""
+    """Read numbers to the last bit, for which there is an option before pandas 3.1, and no need of it since."""
     if tuple(map(int, pd.__version__.split(".")[:2])) < (3, 1):
         options["float_precision"] = "round_trip"
     return pd.read_csv(path, **options)

@@ -184,11 +184,9 @@ def _typed(values: list[Any], order: list[Any] | None, ordered: bool) -> Context
             numbers = np.array([np.nan if is_missing(value) else value for value in values], float)
             return ContextValues("number", numbers, ~np.isfinite(numbers), [])
         if all(isinstance(value, np.datetime64) or hasattr(value, "isoformat") for value in known):
-            # With units: NumPy 2.5 deprecates dates without, NaT included.
-            dates = [
-                np.datetime64("NaT", "ns") if is_missing(value) else np.datetime64(value, "ns") for value in values
-            ]
-            return ContextValues("date", np.array(dates), missing, [])
+            # NumPy 2.5 deprecates a NaT without a unit.
+            dates = [np.datetime64("NaT", "ns") if is_missing(value) else value for value in values]
+            return ContextValues("date", np.array(dates, dtype="datetime64[ns]"), missing, [])
     # Categories that no context has would make empty groups, in tests and in legends.
     occurring = {str(value) for value in known}
     all_categories = sorted(occurring, key=_natural_sort_key) if order is None else [str(value) for value in order]

@@ -13,8 +13,8 @@ T_i``, ``G = A^T A``, ``K = B^T B`` and o the elementwise product, column j of t
 
 dB being what dA does to the positive loadings. ``sum_i b_ij E_i`` is formed once in an iteration, after which a
 product with the exact Hessian costs O(r q^2 + k q r), no more than with Gauss and Newton's approximation. ``K o G``,
-the Hessian of alternating least squares, is the preconditioner. Every accepted step lowers f, or, where rounding hides that,
-halves its gradient.
+the Hessian of alternating least squares, is the preconditioner. Every accepted step lowers f or, where rounding hides
+that, halves its gradient.
 
 The core spans some of the features only, and a stationary point in it is not yet one of f: ``growing`` says how the
 core follows the gradient in all features.
@@ -149,7 +149,7 @@ def _line_search(T: Array, point: _Point, d: Array, slope: float) -> _Point | No
 
 
 def _flatter(T: Array, point: _Point, d: Array, size: float) -> _Point | None:
-    """Return the point after the whole step d if f is the same there to rounding and the gradient at most half of ``size``.
+    """Return the point a whole step d away if f is the same there to rounding, and the gradient ``size / 2`` or less.
 
     f is flat to second order: at a gradient of 1e-8 of its scale a Newton step lowers it by about 1e-16, which rounding
     hides, while the gradient itself has eight digits left.
@@ -160,7 +160,7 @@ def _flatter(T: Array, point: _Point, d: Array, size: float) -> _Point | None:
 
 
 def _moved(T: Array, point: _Point, d: Array) -> _Point:
-    """Return the point at A + d; normalising the columns is the retraction to the spheres, and f does not see their length."""
+    """Return the point at A + d. Normalising columns is the retraction to the spheres; f does not see their length."""
     A = point.A + d
     return _point_at(T, A / np.linalg.norm(A, axis=0))
 

@@ -60,7 +60,7 @@ class CommandGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command; the name of one that is not there is answered by a close one, which not every click does."""
+        """Find the command; a name that is not there is answered by a close one, which not every click does."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError:
