@@ -3,7 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: test test-torch test-scanpy browser lint docs demo benchmark paper studies clean
+# Of [dependency-groups] in pyproject.toml; demo is an extra that users have too.
+GROUPS := test test-torch test-scanpy matrix lint docs benchmark studies
+
+.PHONY: test test-torch test-scanpy test-matrix constraints browser lint docs demo benchmark paper studies clean
 
 # A process for each of two cores, with one thread of BLAS: more would wait for each other. Threads have tests of their own.
 test: $(VENV)/.test
@@ -25,6 +28,16 @@ test-scanpy: $(VENV)/.test-scanpy
 	$(BIN)/python -m pytest -q tests/tl/test_tl.py
 # In a process of its own: the one above switches Numba's compiler off, without which scanpy's normalize_total fails.
 	$(BIN)/python -m pytest -q tests/data/test_*_of_scanpy.py
+
+# Every version that is claimed, in environments below .nox, about two hours: MATRIX="-s lowest" is one session of it, MATRIX="-l"
+# lists them, MATRIX="-s highest -- --fast" has a selection of the tests. A Python that is missing is named in the table.
+test-matrix: $(VENV)/.matrix
+	@rm -rf .nox/results
+	$(BIN)/nox $(MATRIX); status=$$?; $(BIN)/python .ci/matrix_table.py .nox/results && exit $$status
+
+# The lower bounds of pyproject.toml, resolved: to be run when one of them changes.
+constraints: $(VENV)/.matrix
+	$(BIN)/nox -s constraints
 
 lint: $(VENV)/.lint
 	$(BIN)/ruff check .
@@ -89,16 +102,23 @@ studies: $(VENV)/.studies
 	$(BIN)/python studies/run.py $(STUDY) --data $(DATA) --output study-output
 
 clean:
-	rm -rf $(VENV) demo-output benchmark-output paper-output study-output docs/_build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) demo-output benchmark-output paper-output study-output docs/_build .nox .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
 
-$(VENV)/.tools: tools/requirements.txt pyproject.toml | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement tools/requirements.txt --editable .
+$(VENV)/.tools: tools/requirements.txt pyproject.toml | $(BIN)/uv
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --requirement tools/requirements.txt --editable .
 	@touch $@
 
-# One stamp per set of extras: `make demo` installs no test tools and the other way round.
-$(VENV)/.%: pyproject.toml | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
+# One stamp per group: `make demo` installs no test tools and the other way round. uv reads groups, and is quick.
+$(GROUPS:%=$(VENV)/.%): $(VENV)/.%: pyproject.toml | $(BIN)/uv
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --group $* --editable .
 	@touch $@
+
+$(VENV)/.demo: pyproject.toml | $(BIN)/uv
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --editable '.[demo]'
+	@touch $@
+
+$(BIN)/uv: | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 
 # Debian and Ubuntu ship venv apart from Python.
 $(VENV)/bin/python:

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from reading_reports import content
-from table_files import FEATURES, frame, planted, write_all, write_folder
+from table_files import FEATURES, exact_csv, frame, planted, write_all, write_folder
 
 import mcpca
 from mcpca import MCPCA, ContextMoments
@@ -46,7 +46,7 @@ def library():
 
 
 def read(path):
-    return pd.read_csv(path, float_precision="round_trip", index_col=0)
+    return exact_csv(path, index_col=0)
 
 
 # What a fit writes -------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from reading_reports import content
-from table_files import frame, write_folder
+from table_files import exact_csv, frame, write_folder
 
 from mcpca import MCPCA, compare_models
 from mcpca._utils import atomic_files
@@ -121,9 +121,9 @@ def test_compare_writes_a_page_or_a_folder(runs, run, tmp_path):
     expected = compare_models(
         *(MCPCA.load(runs / name / "model.mcpca") for name in ("two", "three")), names=("two", "three")
     )
-    loadings = pd.read_csv(folder / "compared_loadings.csv", float_precision="round_trip")
+    loadings = exact_csv(folder / "compared_loadings.csv")
     np.testing.assert_array_equal(loadings["difference"], expected.loading_table["difference"])
-    matched = pd.read_csv(folder / "matched_mcpcs.csv", float_precision="round_trip")
+    matched = exact_csv(folder / "matched_mcpcs.csv")
     np.testing.assert_array_equal(matched["|cos|"], expected.table["|cos|"])
     assert run("compare", runs / "two", runs / "three", "--force")[0] == 2
     assert run("compare", runs / "two", runs / "three", "--open")[0] == 2

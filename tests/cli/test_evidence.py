@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from reading_reports import content
-from table_files import FEATURES, frame, planted
+from table_files import FEATURES, exact_csv, frame, planted
 
 from mcpca import MCPCA
 from mcpca.cli import main
@@ -39,7 +39,7 @@ def test_halves_of_the_context_test_tell_what_comes_back(table, model, tmp_path,
     test = model.context_dependence(*planted(), random_state=0)
     halves = test.replicability
     assert halves.cosines.shape == (4, 2)
-    written = pd.read_csv(out / "replicability.csv", float_precision="round_trip", index_col=0)
+    written = exact_csv(out / "replicability.csv", index_col=0)
     np.testing.assert_array_equal(written["mean_cosine"], halves.agreement)
     assert written.index.tolist() == ["MCPC 1", "MCPC 2"]
     assert written["replicates"].tolist() == halves.replicates.tolist()
@@ -73,11 +73,11 @@ def test_what_is_asked_for_is_what_the_library_gives(table, model, tmp_path, cap
     out = fit(table, tmp_path / "out", "--rank", "2", "--replicability", "--bootstrap", "12")
     X, y = planted()
     halves = model.replicability(X, y, random_state=0)
-    written = pd.read_csv(out / "replicability.csv", float_precision="round_trip", index_col=0)
+    written = exact_csv(out / "replicability.csv", index_col=0)
     np.testing.assert_array_equal(written["mean_cosine"], halves.agreement)
     np.testing.assert_array_equal(written["least"], halves.cosines.min(axis=0))
     errors = model.bootstrap(X, y, 12, random_state=0)
-    intervals = pd.read_csv(out / "loading_intervals.csv", float_precision="round_trip")
+    intervals = exact_csv(out / "loading_intervals.csv")
     for name, values in (
         ("lower", errors.lower),
         ("upper", errors.upper),
@@ -123,7 +123,7 @@ def test_a_chosen_rank_rests_on_halves_already(table, tmp_path):
     X, y = planted()
     chosen = MCPCA(random_state=0).fit(X, y).rank_choice_.replicability
     out = fit(table, tmp_path / "out")
-    written = pd.read_csv(out / "replicability.csv", float_precision="round_trip", index_col=0)
+    written = exact_csv(out / "replicability.csv", index_col=0)
     np.testing.assert_array_equal(written["mean_cosine"], chosen.agreement)
     assert json.loads((out / "run.json").read_text())["evidence"]["replicability"] == "the choice of the rank"
     # Ten splits are ten splits.
@@ -189,7 +189,7 @@ def test_groups_are_split_together(annotated, tmp_path):
         tmp_path / "out",
         *(*WITH["groups"], "--rank", "2", "--no-context-test", "--replicability"),
     )
-    written = pd.read_csv(out / "replicability.csv", float_precision="round_trip", index_col=0)
+    written = exact_csv(out / "replicability.csv", index_col=0)
     np.testing.assert_allclose(written["mean_cosine"], halves.agreement, rtol=1e-14)
     fit(annotated / "rows.csv", tmp_path / "none", *WITH["groups"], "--rank", "2", "--no-context-test", code=2)
 

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from table_files import FEATURES, frame, planted
+from table_files import FEATURES, exact_csv, frame, planted
 
 from mcpca import MCPCA, Preprocess
 from mcpca.cli import main
@@ -54,7 +54,7 @@ def test_missing_values_are_those_of_the_library(run, tmp_path, solver, missing,
     assert f"{np.isnan(X).sum()} missing values among the features ({100 * np.isnan(X).mean():.2g}% of all)" in err
     assert "contexts are tested on complete rows only" in err
     expected = MCPCA(2, solver=solver, missing=missing, random_state=0).fit(X, planted()[1])
-    loadings = pd.read_csv("out/loadings.csv", index_col=0, float_precision="round_trip")
+    loadings = exact_csv("out/loadings.csv", index_col=0)
     np.testing.assert_allclose(loadings, expected.loadings_, rtol=1e-10)
     assert np.isfinite(pd.read_csv("out/scores.csv").iloc[:, 2:].to_numpy()).all()
     assert json.loads((tmp_path / "out" / "run.json").read_text())["options"]["missing"] == missing
@@ -123,7 +123,7 @@ def test_scale_divides_by_standard_deviations_and_is_kept(run, tmp_path):
     assert code == 0, err
     expected = MCPCA(2, preprocess=Preprocess(None, scale=True), random_state=0).fit(X, y)
     np.testing.assert_allclose(expected.preprocess_.scales, X.std(axis=0, ddof=1), rtol=1e-10)
-    components = pd.read_csv("out/components.csv", index_col=0, float_precision="round_trip")
+    components = exact_csv("out/components.csv", index_col=0)
     np.testing.assert_allclose(components, expected.components_, rtol=1e-8)
     model = MCPCA.load("out/model.mcpca")
     assert model.preprocess_.feature_names_in.tolist() == FEATURES

@@ -12,7 +12,7 @@ import pytest
 import scipy.sparse
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from table_files import FEATURES, N, P, frame, planted, truncated_gzip, write_all, write_folder
+from table_files import FEATURES, N, P, exact_csv, frame, planted, truncated_gzip, write_all, write_folder
 
 from mcpca import MCPCA
 from mcpca.cli.tables import Reading, UnusableFileError, read_data, write_table
@@ -176,11 +176,7 @@ def test_numbers_survive_text_and_parquet(tmp_path, rng):
     for format in ("csv", "tsv", "parquet"):
         path = tmp_path / f"x.{format}"
         write_table(columns, path, format)
-        back = (
-            pd.read_parquet(path)
-            if format == "parquet"
-            else pd.read_csv(path, sep="," if format == "csv" else "\t", float_precision="round_trip")
-        )
+        back = pd.read_parquet(path) if format == "parquet" else exact_csv(path, sep="," if format == "csv" else "\t")
         assert back["name"].tolist() == columns["name"]
         np.testing.assert_array_equal(back["double"], values)
         np.testing.assert_array_equal(back["single"].astype(np.float32), single)

@@ -6,7 +6,7 @@ import unicodedata
 import numpy as np
 import pandas as pd
 import pytest
-from table_files import FEATURES, frame, planted
+from table_files import FEATURES, exact_csv, frame, planted
 
 from mcpca import MCPCA
 from mcpca.cli import main
@@ -60,7 +60,7 @@ def test_percentiles_count_what_is_smaller():
 
 
 def test_the_table_has_the_poles_of_every_mcpc(fitted):
-    table = pd.read_csv(fitted / "features.csv", float_precision="round_trip")
+    table = exact_csv(fitted / "features.csv")
     assert table.columns.tolist() == ["MCPC", "pole", "rank", "feature", "weight", "percentile"]
     X, y = planted()
     A = MCPCA(2, random_state=0).fit(X, y).components_

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-import scipy.sparse
 import sklearn
+from random_csr import random_csr
 from test_rows_on_disk import on_disk
 from test_streamed import always_by_passes
 
@@ -148,7 +148,7 @@ def test_what_does_not_fit_into_memory_stays_on_disk(tmp_path, request, rng):
 
 def test_directions_that_nothing_determines_do_not_take_forty_products(monkeypatch, rng):
     always_by_passes(monkeypatch)
-    X = scipy.sparse.random_array((1500, 400), density=0.2, rng=rng, format="csr")
+    X = random_csr(rng, 1500, 400, 0.2)
     y = np.repeat(np.arange(5), 300)
     model = MCPCA(6, random_state=0).fit(X, y)
     assert model.n_passes_ < eigenbasis._PATIENCE + 8

@@ -6,6 +6,7 @@ import h5py
 import numpy as np
 import pytest
 import scipy.sparse
+from random_csr import random_csr
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
 from mcpca import MCPCA, NothingAboveNoiseError, context_covariances, match_components
@@ -351,7 +352,7 @@ def test_a_core_that_is_not_known_takes_a_pass(rng, monkeypatch, name, value):
 def test_sparse_rows_are_never_made_dense(rng, monkeypatch):
     import tracemalloc
 
-    X = scipy.sparse.random_array((3000, 4000), density=0.005, format="csr", rng=rng)
+    X = random_csr(rng, 3000, 4000, 0.005)
     y = rng.integers(4, size=3000)
     contexts = read_contexts(X, y)
     tracemalloc.start()

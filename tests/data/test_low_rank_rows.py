@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from random_csr import random_csr
 
 from mcpca._covariances import kernels
 from mcpca._covariances.passes import Passes
@@ -43,7 +44,7 @@ def close(a, b):
 
 def test_products(rows, twin, rng):
     V, Z = rng.normal(size=(P, 4)), rng.normal(size=(N, 4))
-    M = sp.random_array((5, N), density=0.3, rng=rng, format="csr")
+    M = random_csr(rng, 5, N, 0.3)
     close(rows @ V, twin @ V)
     close(rows @ V[:, 0], twin @ V[:, 0])
     close(rows.T @ Z, twin.T @ Z)

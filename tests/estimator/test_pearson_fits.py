@@ -7,6 +7,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from random_csr import random_csr
 
 import mcpca
 import mcpca._covariances.fit_data
@@ -282,7 +283,7 @@ def test_nothing_is_made_dense(monkeypatch):
     monkeypatch.setattr(mcpca._covariances.fit_data, "by_passes", lambda *_: True)
     rng = np.random.default_rng(0)
     n, p = 4000, 3000
-    X = sp.random_array((n, p), density=0.01, rng=rng, format="csr", data_sampler=lambda size: rng.integers(1, 9, size))
+    X = random_csr(rng, n, p, 0.01, lambda size: rng.integers(1, 9, size))
     y = np.arange(n) % 4
     model = MCPCA(2, random_state=0, tol=1e-2, preprocess="pearson")
     tracemalloc.start()

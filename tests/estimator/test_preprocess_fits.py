@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
+from strict_arrays import strict_arrays
 
 import mcpca
 from mcpca import MCPCA, ContextMoments, NotCountsWarning, Preprocess
@@ -359,7 +360,7 @@ class TestRefused:
             MCPCA(R, preprocess="log1p").fit(by_hand[0], data[1])
 
     def test_devices(self, data):
-        xp = pytest.importorskip("array_api_strict")
+        xp = strict_arrays()
         X, y, _ = data
         rows = xp.asarray(X)
         with pytest.raises(ValueError, match="preprocess='log1p' with rows on a device"):

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from table_files import exact_csv
 
 import mcpca._covariances.fit_data
 import mcpca._covariances.streamed
@@ -87,7 +88,7 @@ def test_commands_and_reports_say_what_is_an_estimate(monkeypatch, path, tmp_pat
     said = capsys.readouterr().out
     model = MCPCA.load(out / "model.mcpca")
     summary = json.loads((out / "diagnostics.json").read_text())
-    contexts = pd.read_csv(out / "diagnostics.csv", index_col=0, float_precision="round_trip")
+    contexts = exact_csv(out / "diagnostics.csv", index_col=0)
     assert summary["variance_explained"] + summary["relative_error"] == 1
     np.testing.assert_allclose(contexts["variance_explained"] + contexts["relative_error"], 1, rtol=1e-15)
     assert summary["variance_explained_error"] == model.explained_share_error()

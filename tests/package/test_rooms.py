@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from pages import ROOT
 
+pytest.importorskip("importlinter")
+
 LINTER = Path(sys.executable).with_name("lint-imports")
 
 

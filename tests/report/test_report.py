@@ -474,7 +474,8 @@ def test_how_it_was_run(planted):
 def test_hostile_names_do_not_become_markup():
     truth = make_contexts(n_contexts=10, n_features=10, n_components=2, n_samples=30, random_state=0)
     X = {name: truth.X[truth.y == i] for i, name in enumerate(HOSTILE)}
-    frames = {name: pd.DataFrame(rows, columns=HOSTILE) for name, rows in X.items()}
+    columns = pd.Index(HOSTILE, dtype=object)  # the text of pandas 3 holds no half characters
+    frames = {name: pd.DataFrame(rows, columns=columns) for name, rows in X.items()}
     model = MCPCA(2, random_state=0).fit(frames)
     plain = render(MCPCA(2, random_state=0).fit(truth.X, truth.y))
     hostile = render(model, X=frames, title=HOSTILE[2] + HOSTILE[4] + HOSTILE[7], run={HOSTILE[0]: HOSTILE[3]})

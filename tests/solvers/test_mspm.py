@@ -348,6 +348,17 @@ def test_wide_ranks_need_no_core(rng, dtype):
     np.testing.assert_allclose(np.abs((wide.components * narrow.components).sum(axis=0)), 1, atol=1e-12)
 
 
+def workspace_of_eigh(S):
+    """Return the bytes that tracemalloc sees of LAPACK's workspace: none before NumPy 2.5."""
+    tracemalloc.start()
+    try:
+        result = np.linalg.eigh(S)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    return peak - sum(part.nbytes for part in result)
+
+
 @pytest.mark.parametrize(("k", "p", "r"), [(50, 100, 60), (230, 60, 20), (12, 150, 8)])
 def test_memory_beside_the_covariances(rng, k, p, r):
     _, _, S = sampled_problem(rng, k, p, r, 200, 0.01)
@@ -358,4 +369,4 @@ def test_memory_beside_the_covariances(rng, k, p, r):
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert peak <= 0.25 * S.nbytes
+    assert peak - workspace_of_eigh(S[0]) <= 0.25 * S.nbytes

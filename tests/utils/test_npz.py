@@ -278,6 +278,7 @@ BAD_MOMENTS = {
 @pytest.mark.parametrize("change", BAD_MOMENTS)
 def test_moments_that_no_rows_have(moments, tmp_path, capsys, change):
     """By Python and by the commands that take files from others."""
+    pytest.importorskip("click")  # for the commands
     name, make, message = BAD_MOMENTS[change]
     with np.load(moments) as file:
         values = file[name]
@@ -374,6 +375,7 @@ def bomb(tmp_path):
 
 
 def test_arrays_beyond_max_memory_are_refused(bomb, tmp_path, capsys):
+    pytest.importorskip("click")  # for the commands
     asked = [str(bomb), "--context", "c", "--max-memory", "16"]
 
     def run():

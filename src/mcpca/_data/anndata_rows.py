@@ -143,7 +143,8 @@ def layer_matrix(adata: Any, layer: str | None) -> tuple[Any, Array]:
     if layer is None:
         matrix, names = anndata_parts(adata)
     else:
-        check_column_names([layer], list(adata.layers), "layer", "adata.layers", "or None for adata.X", "is not in")
+        names_of_layers = [name for name in adata.layers if name is not None]  # None stands for X since anndata 0.13
+        check_column_names([layer], names_of_layers, "layer", "adata.layers", "or None for adata.X", "is not in")
         matrix = adata.layers[layer]
         names = np.asarray(index_of(adata, "var")).astype(str)
     return matrix, names

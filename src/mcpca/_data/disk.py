@@ -64,8 +64,9 @@ def _missing_chunks(array: Any) -> tuple[int, int]:
     stored = shards or array.chunks
     # -(-a // b) rounds up: the last chunk along an axis may be partly filled.
     total = math.prod(-(-n // length) for n, length in zip(array.shape, stored, strict=True))
-    # Zarr counts all chunks of a shard, also those beyond the end of the array.
-    per_file = math.prod(s // c for s, c in zip(shards, array.chunks, strict=True)) if shards else 1
+    # Zarr counts all chunks of a shard, also those beyond the end of the array; before 3.1.2, shards.
+    counts_shards = shards is None or not hasattr(array, "_nshards_initialized")
+    per_file = 1 if counts_shards else math.prod(s // c for s, c in zip(stored, array.chunks, strict=True))
     return max(total - -(-int(array.nchunks_initialized) // per_file), 0), total
 
 

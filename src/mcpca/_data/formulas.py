@@ -304,7 +304,7 @@ def _is_known(column: Any) -> Array:
     """Return where a column has a value; an infinite number is none."""
     known = column.notna().to_numpy()
     if column.dtype == np.float64:
-        known &= np.isfinite(column.to_numpy())
+        known = known & np.isfinite(column.to_numpy())  # in place fails: pandas 3 gives a read-only array
     return np.asarray(known)
 
 

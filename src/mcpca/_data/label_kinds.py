@@ -146,7 +146,7 @@ def _writer(label: Any) -> tuple[str, Callable[[Any], Any]] | None:
         return "timedelta", lambda value: [value.days, value.seconds, value.microseconds]
     if isinstance(label, (np.datetime64, np.timedelta64)):
         return type(label).__name__, lambda value: [int(value.astype(np.int64)), np.datetime_data(value.dtype)[0]]
-    if type(label).__module__.startswith("pandas."):
+    if type(label).__module__.partition(".")[0] == "pandas":
         if type(label).__name__ == "Period":
             return "Period", lambda value: [value.ordinal, value.freqstr]
         if type(label).__name__ == "Interval":

@@ -241,7 +241,9 @@ def function_name(function: Any) -> str:
     """Return the name by which messages and files know a function."""
     if isinstance(function, LostFunction):
         return function.name
-    return str(getattr(function, "__qualname__", None) or type(function).__name__)
+    # A ufunc of NumPy 1 has the second only.
+    name = getattr(function, "__qualname__", None) or getattr(function, "__name__", None)
+    return str(name or type(function).__name__)
 
 
 def _is_total(size_factors: Any) -> bool:

@@ -109,10 +109,17 @@ def _places(file: Any, size: int, shards: Shards) -> Array:
         raise ValueError(f"a shard of {n} chunks has only {size} bytes")
     file.seek(size - length if shards.index_at_end else 0)
     index: bytes = file.read(length)
-    crc32c = importlib.import_module("google_crc32c").value  # which Zarr itself needs
-    if crc32c(index[:-_CHECKSUM_BYTES]) != int.from_bytes(index[-_CHECKSUM_BYTES:], "little"):
+    if _crc32c(index[:-_CHECKSUM_BYTES]) != int.from_bytes(index[-_CHECKSUM_BYTES:], "little"):
         raise ValueError("the index of its shard does not have the checksum that is stored with it")
     return np.frombuffer(index[:-_CHECKSUM_BYTES], dtype="<u8").reshape(n, 2)
+
+
+def _crc32c(content: bytes) -> int:
+    """Return the checksum by the library that Zarr itself needs: google-crc32c since 3.1.5, crc32c before."""
+    try:
+        return int(importlib.import_module("google_crc32c").value(content))
+    except ModuleNotFoundError:
+        return int(importlib.import_module("crc32c").crc32c(content))
 
 
 def direct_zarr(array: Any) -> Any:

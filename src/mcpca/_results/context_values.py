@@ -184,7 +184,8 @@ def _typed(values: list[Any], order: list[Any] | None, ordered: bool) -> Context
             numbers = np.array([np.nan if is_missing(value) else value for value in values], float)
             return ContextValues("number", numbers, ~np.isfinite(numbers), [])
         if all(isinstance(value, np.datetime64) or hasattr(value, "isoformat") for value in known):
-            dates = [np.datetime64("NaT") if is_missing(value) else value for value in values]
+            # NumPy 2.5 deprecates a NaT without a unit.
+            dates = [np.datetime64("NaT", "ns") if is_missing(value) else value for value in values]
             return ContextValues("date", np.array(dates, dtype="datetime64[ns]"), missing, [])
     # Categories that no context has would make empty groups, in tests and in legends.
     occurring = {str(value) for value in known}

@@ -13,7 +13,8 @@ T_i``, ``G = A^T A``, ``K = B^T B`` and o the elementwise product, column j of t
 
 dB being what dA does to the positive loadings. ``sum_i b_ij E_i`` is formed once in an iteration, after which a
 product with the exact Hessian costs O(r q^2 + k q r), no more than with Gauss and Newton's approximation. ``K o G``,
-the Hessian of alternating least squares, is the preconditioner. Every accepted step lowers f.
+the Hessian of alternating least squares, is the preconditioner. Every accepted step lowers f or, where rounding hides
+that, halves its gradient.
 
 The core spans some of the features only, and a stationary point in it is not yet one of f: ``growing`` says how the
 core follows the gradient in all features.
@@ -44,6 +45,7 @@ _IDLE_FACTOR = 0.9  # a round that leaves more than this share of the gradient i
 _INNER_SHARE = 0.1
 _CG_STEPS = 120
 _BACKTRACKS = 25
+_ROUNDING = 16 * np.finfo(np.float64).eps  # of f, relative
 _SUFFICIENT_DECREASE = 1e-4  # Armijo's share of the decrease that the slope promises
 
 
@@ -130,7 +132,8 @@ def descend(T: Array, A: Array, goal: float, max_iter: int) -> tuple[Array, int]
         # Superlinear convergence when the goal is near, and no wasted products while it is far.
         d = _newton_direction(T, point, derivatives, max(min(0.1, goal / size), 1e-3))
         lower = _line_search(T, point, d, float(np.vdot(derivatives.gradient, d)))
-        if lower is None:  # f cannot be lowered any more at this precision
+        lower = lower or _flatter(T, point, d, size)
+        if lower is None:  # neither f nor its gradient can be lowered any more at this precision
             return point.A, step
         point = lower
     return point.A, max_iter
@@ -139,12 +142,27 @@ def descend(T: Array, A: Array, goal: float, max_iter: int) -> tuple[Array, int]
 def _line_search(T: Array, point: _Point, d: Array, slope: float) -> _Point | None:
     """Halve the step d until f falls by a share of what ``slope`` promises; None if it never does."""
     for t in 0.5 ** np.arange(_BACKTRACKS):
-        # Normalising the columns is the retraction to the spheres; f does not see their length.
-        trial = point.A + t * d
-        lower = _point_at(T, trial / np.linalg.norm(trial, axis=0))
+        lower = _moved(T, point, t * d)
         if lower.f <= point.f + _SUFFICIENT_DECREASE * t * slope:
             return lower
     return None
+
+
+def _flatter(T: Array, point: _Point, d: Array, size: float) -> _Point | None:
+    """Return the point a whole step d away if f is the same there to rounding, and the gradient ``size / 2`` or less.
+
+    f is flat to second order: at a gradient of 1e-8 of its scale a Newton step lowers it by about 1e-16, which rounding
+    hides, while the gradient itself has eight digits left.
+    """
+    trial = _moved(T, point, d)
+    same = trial.f <= point.f + _ROUNDING * abs(point.f)
+    return trial if same and np.linalg.norm(_derivatives(trial).gradient) <= size / 2 else None
+
+
+def _moved(T: Array, point: _Point, d: Array) -> _Point:
+    """Return the point at A + d. Normalising columns is the retraction to the spheres; f does not see their length."""
+    A = point.A + d
+    return _point_at(T, A / np.linalg.norm(A, axis=0))
 
 
 def _point_at(T: Array, A: Array) -> _Point:

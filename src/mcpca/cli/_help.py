@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from .._utils.wording import close_names
 from ._console import Failure, ReaderGoneError
 from ._options import READING_PARAMETERS
 
@@ -55,6 +56,17 @@ class CommandGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names in the order in which they were added; click would sort them."""
         return list(self.commands)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; a name that is not there is answered by a close one, which not every click does."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError:
+            close = close_names(args[0], list(self.commands), 1)
+            meant = f" Did you mean {close[0]!r}?" if close else ""
+            raise click.UsageError(f"No such command {args[0]!r}.{meant}", ctx) from None
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; errors that click would handle itself are handed on to ``_errors``."""
