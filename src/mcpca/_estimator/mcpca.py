@@ -44,7 +44,7 @@ from .._model.scores import for_each_context, rows_from_scores, scores
 from .._model.unequal_noise import warn_of_unequal_noise
 from .._rank.paper_rule import RankChoice
 from .._rank.selection import RankSelection
-from .._utils.arguments import refuse_without_effect
+from .._utils.arguments import one_random_state, refuse_without_effect
 from .._utils.array_api import is_device_array, to_host
 from .._utils.component_names import component_names
 from .._utils.other_package import FIT, TRANSFORM, knows_other_options
@@ -136,7 +136,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         "pearson" turns them into analytic Pearson residuals, which stay sparse but for a low rank; a function prepares
         a block of rows; ``mcpca.Preprocess`` has all choices. Rows are prepared block by block in
         every pass, without a copy of the data. Needs rows in memory, in a file or on Dask, not on a device.
-    random_state : int, Generator, RandomState or None
+    random_state : int, Generator, SeedSequence, BitGenerator, RandomState or None
         Determines every random number. NumPy's global generator is never touched.
     tol : float or None
         Tolerance of the solver (see ``decompose``) and, where the fit goes by passes over the rows, of the leading
@@ -716,6 +716,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         batch: Any = None,
         covariates: Any = None,
         random_state: Any = None,
+        rng: Any = None,
     ) -> ShrunkCovariances:
         """Return a covariance for each context: the model's, or with rows the best mixture of it with theirs.
 
@@ -741,7 +742,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
             two.
         batch, covariates : optional
             Those that the model was fitted with: what they explain is removed from the rows.
-        random_state : int, Generator, RandomState or None
+        random_state, rng : int, Generator, SeedSequence, BitGenerator or None
             Determines the split into halves.
 
         Returns
@@ -765,7 +766,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
                 X,
                 y,
                 shrink,
-                random_state,
+                one_random_state(rng, random_state),
                 report,
                 groups=groups,
                 batch=batch,
@@ -988,6 +989,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         batch: Any = None,
         covariates: Any = None,
         random_state: Any = None,
+        rng: Any = None,
         verbose: Any = None,
     ) -> Bootstrap:
         """Resample the rows of each context, fit again, and measure how far the answer moves.
@@ -1007,7 +1009,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
             all contexts that they are in. Every context needs two groups, and should have r + 2 (``FewGroupsWarning``).
         batch, covariates : optional
             Those that the model was fitted with.
-        random_state : int, Generator, RandomState or None
+        random_state, rng : int, Generator, SeedSequence, BitGenerator or None
             Determines the resamples. The answer does not depend on the number of threads.
         verbose : None, bool or callable
             Progress, as in ``MCPCA``.
@@ -1034,7 +1036,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
                 n,
                 confidence,
                 corrected,
-                random_state,
+                one_random_state(rng, random_state),
                 report,
                 groups=groups,
                 batch=batch,
@@ -1055,6 +1057,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         batch: Any = None,
         covariates: Any = None,
         random_state: Any = None,
+        rng: Any = None,
         verbose: Any = None,
     ) -> Replicability:
         """Split the rows of each context into halves, fit both, and see which MCPCs both find.
@@ -1081,7 +1084,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
             Which rows were sampled together, as in ``fit``. If every row is a group of its own, rows are split.
         batch, covariates : optional
             Those that the model was fitted with.
-        random_state, verbose
+        random_state, rng, verbose
             As in ``bootstrap``.
 
         Returns
@@ -1103,7 +1106,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
                 y,
                 n_splits,
                 threshold,
-                random_state,
+                one_random_state(rng, random_state),
                 report,
                 by=by,
                 groups=groups,
@@ -1166,6 +1169,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         n_splits: int = SPLITS,
         n_permutations: int = PERMUTATIONS,
         random_state: Any = None,
+        rng: Any = None,
         n_jobs: int | None = None,
         verbose: Any = None,
     ) -> ContextDependence:
@@ -1192,7 +1196,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
             Number of random splits into halves, over which squares of scores are averaged.
         n_permutations : int
             Number of permutations, at least 19; no p-value is below ``1 / (n_permutations + 1)``.
-        random_state : int, Generator, RandomState or None
+        random_state, rng : int, Generator, SeedSequence, BitGenerator or None
             Determines splits and permutations. The answer does not depend on the number of threads.
         n_jobs : int, optional
             Number of threads for permutations; None and -1 use as many as BLAS may use.
@@ -1221,7 +1225,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
                 y,
                 n_splits,
                 n_permutations,
-                random_state,
+                one_random_state(rng, random_state),
                 report,
                 groups=groups,
                 batch=batch,
