@@ -44,8 +44,8 @@ CALLS = {
     "MCPCA.covariances": lambda **seed: MODEL.covariances(X, Y, **seed).weights,
     "MCPCA.replicability": lambda **seed: MODEL.replicability(X, Y, n_splits=2, **seed).cosines,
     "choose_rank": lambda **seed: mcpca.choose_rank(S, [1, 2, 3], n_seed_pairs=1, **seed).scores,
-    "compare_solvers": lambda **seed: (
-        list(mcpca.compare_solvers(X, Y, 2, ["mspm"], baselines=(), n_splits=1, **seed).values.values())[0]
+    "compare_solvers": lambda **seed: next(
+        iter(mcpca.compare_solvers(X, Y, 2, ["mspm"], baselines=(), n_splits=1, **seed).values.values())
     ),
     "context_dependence": lambda **seed: (
         mcpca.context_dependence(X, Y, 2, n_splits=1, n_permutations=19, **seed).statistics
@@ -59,15 +59,15 @@ CALLS = {
     "analysis.associate": lambda **seed: (
         analysis.associate(MODEL, STAGE, permutations=20, X=X, y=Y, n_pcs=2, **seed).table["p"].to_numpy()
     ),
-    "analysis.compare_with_pca": lambda **seed: (
-        analysis.compare_with_pca(MODEL, X=X, y=Y, n_pcs=2, n_top=5, n_random=9, **seed).best.select_dtypes("number")
-    ),
+    "analysis.compare_with_pca": lambda **seed: analysis.compare_with_pca(
+        MODEL, X=X, y=Y, n_pcs=2, n_top=5, n_random=9, **seed
+    ).best.select_dtypes("number"),
     "analysis.differential_variance": lambda **seed: (
         analysis.differential_variance(MODEL, list("aabbab"), permutations=19, **seed).table["p"].to_numpy()
     ),
-    "analysis.link_recall": lambda **seed: (
-        analysis.link_recall(MODEL, LINKS, X=X, y=Y, n_pcs=2, permutations=9, **seed)["chance"].to_numpy()
-    ),
+    "analysis.link_recall": lambda **seed: analysis.link_recall(
+        MODEL, LINKS, X=X, y=Y, n_pcs=2, permutations=9, **seed
+    )["chance"].to_numpy(),
     "baselines.run": lambda **seed: baselines.run("jennrich", S, 2, **seed).components,
     "datasets.load_digit_contexts": lambda **seed: datasets.load_digit_contexts(3, **seed).contexts["0 and 2"],
     "datasets.make_contexts": lambda **seed: make_contexts(2, 3, 1, n_samples=4, **seed).X,
@@ -85,7 +85,7 @@ CALLS = {
 
 
 def having(parameter):
-    """Return the public functions and methods with this parameter, as ``CALLS`` calls them; ``MCPCA`` itself is none."""
+    """Return the public functions and methods with this parameter, as ``CALLS`` has them, without ``MCPCA`` itself."""
     found = set()
     for module in map(importlib.import_module, (name for name in MODULES if name != "mcpca.pl")):
         prefix = module.__name__.removeprefix("mcpca").removeprefix(".")
@@ -114,7 +114,7 @@ def test_a_seed_means_the_same_by_either_name(name):
     expected = call(random_state=3)
     actual = call(rng=3)
     assert actual == expected if isinstance(expected, str) else np.array_equal(actual, expected)
-    with pytest.raises(TypeError, match="rng and random_state are both given.*pass rng alone"):
+    with pytest.raises(TypeError, match=r"rng and random_state are both given.*pass rng alone"):
         call(rng=3, random_state=3)
 
 
