@@ -64,7 +64,7 @@ def test_the_doctor_names_the_modality_in_its_command(folder, capsys):
     said = capsys.readouterr().out
     assert "MuData, modality 'rna' (h5ad): 120 rows (obs), 6 features (var)" in said
     assert "obs 'patient': " in said
-    assert "--context patient --mod rna" in said
+    assert "cells.h5mu --context phase --mod rna" in said
 
 
 def test_one_modality_needs_no_name(folder, capsys):

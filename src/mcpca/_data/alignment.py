@@ -19,7 +19,7 @@ from .._utils.types import Array
 from .._utils.user_warnings import warn
 from .._utils.wording import quoted
 from ..exceptions import ExtraFeaturesWarning
-from .columns import dask_columns, frame_columns, positions_of
+from .columns import dask_columns, frame_columns, is_arrow_table, positions_of
 from .detect import InputKind, anndata_parts, index_of, input_kind, is_dask, is_source_like
 from .sources import as_source, columns_source
 from .xarray_rows import dataarray_matrix, is_dataarray, row_names_of
@@ -30,10 +30,12 @@ _WITHOUT = "Pass them all, fit on the features that both have, or let transform 
 
 
 def column_names(X: Any) -> list[Any] | None:
-    """Return the names of a DataFrame's columns (pandas, polars, Dask), and None for anything that has none."""
+    """Return the names of a DataFrame's columns (pandas, polars, Dask, pyarrow), None for anything that has none."""
     kind = type(X)
     if kind.__name__ == "LazyFrame" and kind.__module__.partition(".")[0] == "polars":
         raise TypeError("X is a polars LazyFrame, which has no rows until it is collected; pass X.collect().")
+    if is_arrow_table(X):
+        return list(X.column_names)
     # A coordinate of a DataArray is an attribute of it, and may be called so.
     return list(X.columns) if hasattr(X, "columns") and not is_dataarray(X) else None
 

@@ -16,6 +16,7 @@ from .._utils.array_api import to_host
 from .._utils.types import Array
 from .._utils.wording import close_names, quoted
 from .alignment import column_names, in_row_order
+from .columns import is_arrow_table
 from .detect import InputKind, holds_labels_apart, input_kind
 from .label_kinds import plain_label, plain_labels, sort_key
 from .xarray_rows import RowCoordinates
@@ -124,8 +125,9 @@ def without_columns(X: Any, names: Sequence[str]) -> Any:
     columns = column_names(X) if names else None
     if columns is None or not set(names) & set(columns):
         return X
+    others = [c for c in columns if c not in names]
     # Selection by a list of names is what pandas, polars and Dask have in common.
-    return X[[c for c in columns if c not in names]]
+    return X.select(others) if is_arrow_table(X) else X[others]
 
 
 def cross_labels(columns: Sequence[Any], argument: str = "y") -> Coded:

@@ -103,4 +103,4 @@ def takes_mudata(function: Callable[P, T]) -> Callable[P, T]:
             result = call(adata, *rest, **options)
         return mdata if copied else result
 
-    return of_modality  # type: ignore[return-value]  # of the same signature, of which ``mod`` is taken here
+    return of_modality

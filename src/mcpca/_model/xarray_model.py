@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from .._data.columns import positions_of
 from .._data.xarray_rows import MCPC, check_two_dimensions, column_coordinate, dataarray_matrix, is_dataarray
 from .._utils.array_api import to_host
@@ -29,8 +31,9 @@ def dataset_of(model: FittedModel, names: Sequence[str], like: Any = None) -> An
         "projection": ((MCPC, feature), model.projection),
         "loadings": ((CONTEXT, MCPC), model.loadings),
         "corrected_loadings": ((CONTEXT, MCPC), model.corrected_loadings),
-        "noise_variance": (_noise_dimensions(model, feature), model.noise_variance),
     }
+    if model.noise_variance is not None:
+        variables["noise_variance"] = (_noise_dimensions(model, feature), model.noise_variance)
     if model.means is not None:
         variables["means"] = ((CONTEXT, feature), model.means)
     if model.n_samples is not None:
@@ -49,7 +52,7 @@ def dataset_of(model: FittedModel, names: Sequence[str], like: Any = None) -> An
 
 def _noise_dimensions(model: FittedModel, feature: str) -> tuple[str, ...]:
     """Return the dimensions of the noise: by its model, since there may be as many features as contexts."""
-    if model.noise_variance.ndim == 2:
+    if np.ndim(model.noise_variance) == 2:
         return CONTEXT, feature
     return (feature,) if model.noise == "diagonal" else (CONTEXT,)
 
