@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from .._data.columns import positions_of
 from .._data.xarray_rows import MCPC, check_two_dimensions, column_coordinate, dataarray_matrix, is_dataarray
 from .._utils.array_api import to_host
@@ -33,7 +31,8 @@ def dataset_of(model: FittedModel, names: Sequence[str], like: Any = None) -> An
         "corrected_loadings": ((CONTEXT, MCPC), model.corrected_loadings),
     }
     if model.noise_variance is not None:
-        variables["noise_variance"] = (_noise_dimensions(model, feature), model.noise_variance)
+        dims = (CONTEXT, feature) if model.noise_variance.ndim == 2 else (_noise_dimension(model, feature),)
+        variables["noise_variance"] = (dims, model.noise_variance)
     if model.means is not None:
         variables["means"] = ((CONTEXT, feature), model.means)
     if model.n_samples is not None:
@@ -50,11 +49,9 @@ def dataset_of(model: FittedModel, names: Sequence[str], like: Any = None) -> An
     return dataset.assign_coords(column_coordinate(CONTEXT, contexts)).assign_coords({MCPC: list(names)})
 
 
-def _noise_dimensions(model: FittedModel, feature: str) -> tuple[str, ...]:
-    """Return the dimensions of the noise: by its model, since there may be as many features as contexts."""
-    if np.ndim(model.noise_variance) == 2:
-        return CONTEXT, feature
-    return (feature,) if model.noise == "diagonal" else (CONTEXT,)
+def _noise_dimension(model: FittedModel, feature: str) -> str:
+    """Return the dimension of noise (k,) or (p,): by its model, since there may be as many features as contexts."""
+    return feature if model.noise == "diagonal" else CONTEXT
 
 
 def _features_of(model: FittedModel, like: Any) -> tuple[str, Any]:
