@@ -197,7 +197,7 @@ def test_the_model_is_a_dataset(noise):
             ValueError,
             r"X is a DataArray with the dimensions \('time', 'lat', 'lon'\); two are needed, rows first and features "
             r"second. If only 'time' are rows, pass X.stack\(features=\('lat', 'lon'\)\); if 'lon' alone are features, "
-            r"X.stack\(rows=\('time', 'lat'\)\), with y='time'",
+            r"X.stack\(rows=\('time', 'lat'\)\).transpose\(\), with y='time'",
         ),
         (lambda: MCPCA(2).fit(rows()[:, 0]), ValueError, r"the dimensions \('time',\); two are needed"),
         (

@@ -17,7 +17,7 @@ from .._utils.types import Array
 from .._utils.wording import close_names, quoted
 from .alignment import column_names, in_row_order
 from .columns import is_arrow_table
-from .detect import InputKind, holds_labels_apart, input_kind
+from .detect import InputKind, input_kind
 from .label_kinds import plain_label, plain_labels, sort_key
 from .xarray_rows import RowCoordinates
 
@@ -117,7 +117,7 @@ def take_labels(X: Any, y: Any, kind: InputKind | None = None) -> tuple[Any, Any
         raise ValueError(f"y={names}: columns of a Dask DataFrame are not crossed; join them in one, and name it.")
     else:
         labels = cross_labels([table[name] for name in names])
-    return X if holds_labels_apart(X) else without_columns(X, names), labels
+    return X if kind is InputKind.ANNDATA else without_columns(X, names), labels
 
 
 def without_columns(X: Any, names: Sequence[str]) -> Any:

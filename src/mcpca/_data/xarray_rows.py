@@ -35,11 +35,12 @@ def check_two_dimensions(X: Any, where: str) -> tuple[str, str]:
         raise ValueError(
             f"{where} is a DataArray with the dimensions {dims}; two are needed, rows first and features second."
         )
+    # ``stack`` puts the new dimension last.
     last, first = dims[1:], dims[:-1]
     raise ValueError(
         f"{where} is a DataArray with the dimensions {dims}; two are needed, rows first and features second. If only "
         f"{dims[0]!r} are rows, pass X.stack(features={last}); if {dims[-1]!r} alone are features, "
-        f"X.stack(rows={first}), with y={dims[0]!r} if these are the contexts."
+        f"X.stack(rows={first}).transpose(), with y={dims[0]!r} if these are the contexts."
     )
 
 
