@@ -549,9 +549,8 @@ def selection_from(recommendation: Recommendation, A: Array | None) -> RankSelec
 def _model_of_all_rows(data: RankData, r: int, method: Method, random_state: Any, seed: int) -> Array:
     """Return the components of the ``MCPCA`` of rank r that the user would fit with this ``random_state``."""
     # An integer seed gives the very model that the user will fit; other random states have moved on by then.
-    rng = np.random.default_rng(
-        random_state if isinstance(random_state, (int, np.integer, np.random.SeedSequence)) else seed
-    )
+    is_seed = isinstance(random_state, (int, np.integer, np.random.SeedSequence))
+    rng = as_generator(random_state if is_seed else seed)
     if data.moments is not None:
         S: Covariances = CovarianceStack(data.moments.covariances)
     else:
