@@ -132,8 +132,8 @@ def is_anndata(X: Any) -> bool:
 
 def is_mudata(X: Any) -> bool:
     """Whether X is a MuData: several AnnData, its modalities, with columns of rows for all of them."""
-    cls = type(X)
-    return all(hasattr(cls, name) for name in ("mod", "obs", "var_names")) and not hasattr(cls, "X")
+    # By name: its modalities are an attribute of the instance in some versions, and its class has little of its own.
+    return any(base.__name__ == "MuData" and base.__module__.startswith("mudata") for base in type(X).__mro__)
 
 
 def is_dask(X: Any) -> bool:
