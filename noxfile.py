@@ -88,6 +88,8 @@ EXTRAS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "baselines": (("tensorly", "mcpca.baselines"), ("tests/baselines",)),
     "devices": (("array_api_compat",), ("tests/covariances/test_device_stack.py",)),
     "anndata": (("anndata", "h5py", "zarr", "mcpca.tl"), ("tests/tl", "tests/data/test_disk.py")),
+    "mudata": (("mudata", "mcpca.tl"), ("tests/tl/test_mudata.py",)),
+    "xarray": (("xarray",), ("tests/data/test_xarray_rows.py",)),
     "compression": (
         ("deflate", "numcodecs", "imagecodecs"),
         ("tests/covariances/test_compressed_files.py", "tests/data/test_compressed_chunks.py"),

@@ -234,6 +234,27 @@ def test_a_lazy_frame_is_to_be_collected(data):
             call(frame.lazy())
 
 
+def test_tables_of_pyarrow_are_frames(data, base):
+    pa = pytest.importorskip("pyarrow")
+    X, y = data
+    table = pa.table(frame_of(pd, data))
+    model = MCPCA(3, random_state=0).fit(table, y="tissue")
+    same = MCPCA(3, random_state=0).fit(frame_of(pl, data), y="tissue")
+    np.testing.assert_array_equal(model.components_, same.components_)
+    np.testing.assert_array_equal(model.loadings_, same.loadings_)
+    assert model.feature_names_in_.tolist() == GENES
+    # Columns in another order, without the labels, and by name again; batches of rows as well.
+    mixed = table.select(GENES[::-1])
+    np.testing.assert_allclose(model.transform(mixed), base.transform(X), atol=1e-10)
+    batch = table.combine_chunks().to_batches()[0]
+    np.testing.assert_allclose(model.transform(batch, "tissue"), base.transform(X, y), atol=1e-10)
+    np.testing.assert_allclose(model.score(table, "tissue"), base.score(X, y), rtol=1e-12)
+    with pytest.raises(ValueError, match=r"y='tisue' is not a column of X.*did you mean 'tissue'\?"):
+        MCPCA(3).fit(table, "tisue")
+    with pytest.raises(ValueError, match="X lacks 2 of the 7 features of the fit: 'gene0', 'gene1'"):
+        model.transform(table.select(GENES[2:]))
+
+
 def test_polars_needs_neither_pandas_nor_pyarrow():
     code = """
 import sys

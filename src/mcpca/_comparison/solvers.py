@@ -23,7 +23,7 @@ from .._inference.solver_comparison import solver_candidates as of_solvers
 from .._solvers import SOLVERS, check_solver
 from .._solvers.floor import FLOORS, own_floor
 from .._solvers.loadings import solve_loadings
-from .._utils.arguments import as_generator, check_integer, check_rank
+from .._utils.arguments import as_generator, check_integer, check_rank, one_random_state
 from .._utils.progress import reporting, silent
 from .._utils.types import Report
 from .naive import NAIVE
@@ -50,6 +50,7 @@ def compare_solvers(
     baselines: Sequence[str] = _BASELINES,
     n_splits: int = 3,
     random_state: Any = None,
+    rng: Any = None,
     n_jobs: int | None = None,
     verbose: Any = None,
 ) -> SolverComparison:
@@ -80,7 +81,7 @@ def compare_solvers(
         isotropic floor, as for "mspm" and "lsq".
     n_splits : int
         Number of random splits; all of them where there are fewer, as with few groups.
-    random_state : int, Generator, RandomState or None
+    random_state, rng : int, Generator, SeedSequence, BitGenerator or None
         Determines splits and starts.
     n_jobs : int, optional
         Splits at a time, each in a thread; None and -1 use as many as BLAS may use. The result does not depend on it,
@@ -135,7 +136,7 @@ def compare_solvers(
     methods = _methods(_listed(baselines, "baselines"))
     if not choices:
         raise ValueError("solvers is empty; name at least one, for example 'mspm', or drop it for all of them.")
-    rng = as_generator(random_state)
+    rng = as_generator(one_random_state(rng, random_state))
     with reporting(verbose, "comparison of solvers") as report:
         contexts = _contexts(X, y, groups, batch, covariates, preprocess, report)
         r = check_rank(r, contexts.n_features, "r")

@@ -70,7 +70,7 @@ class Checkpoint:
     identity : dict
         What distinguishes this fit from others: JSON values, or dicts of them, by the name that an error gives them. A
         file with another identity raises and is left alone, and so does one that another fit is writing.
-    draws : Generator or RandomState, optional
+    draws : Generator, BitGenerator or RandomState, optional
         The user's random generator. If the fit fails, its state is restored, so that calling ``fit`` again repeats the
         same fit and can resume.
     """
@@ -381,13 +381,15 @@ def _difference(name: str, value: Any, on_file: Any) -> str | None:
 
 def _state_of(draws: Any) -> Any:
     # A copy, which later draws leave alone. A seed or None has no state to restore.
-    if isinstance(draws, np.random.Generator):
-        return draws.bit_generator.state
+    draws = getattr(draws, "bit_generator", draws)  # a Generator is no more than its bits
+    if isinstance(draws, np.random.BitGenerator):
+        return draws.state
     return draws.get_state(legacy=False) if isinstance(draws, np.random.RandomState) else None
 
 
 def _set_state(draws: Any, state: Any) -> None:
-    if isinstance(draws, np.random.Generator):
-        draws.bit_generator.state = state
+    draws = getattr(draws, "bit_generator", draws)
+    if isinstance(draws, np.random.BitGenerator):
+        draws.state = state
     else:
         draws.set_state(state)

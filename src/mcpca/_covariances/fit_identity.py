@@ -60,6 +60,8 @@ def digest(value: Any) -> Any:
     # The type goes into each digest, so that 0, 0.0, False and "0" differ.
     if isinstance(value, np.random.Generator):
         return ["Generator", digest(value.bit_generator.state)]
+    if isinstance(value, (np.random.BitGenerator, np.random.SeedSequence)):
+        return [type(value).__name__, digest(value.state)]
     if isinstance(value, np.random.RandomState):
         return ["RandomState", digest(value.get_state(legacy=False))]
     # np.int64(3) and 3 are the same parameter.

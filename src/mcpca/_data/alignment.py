@@ -19,9 +19,10 @@ from .._utils.types import Array
 from .._utils.user_warnings import warn
 from .._utils.wording import quoted
 from ..exceptions import ExtraFeaturesWarning
-from .columns import dask_columns, frame_columns, positions_of
+from .columns import dask_columns, frame_columns, is_arrow_table, positions_of
 from .detect import InputKind, anndata_parts, index_of, input_kind, is_dask, is_source_like
 from .sources import as_source, columns_source
+from .xarray_rows import dataarray_matrix, is_dataarray, row_names_of
 
 _WITHOUT = "Pass them all, fit on the features that both have, or let transform and loadings_for take missing='union'."
 
@@ -29,11 +30,14 @@ _WITHOUT = "Pass them all, fit on the features that both have, or let transform 
 
 
 def column_names(X: Any) -> list[Any] | None:
-    """Return the names of a DataFrame's columns (pandas, polars, Dask), and None for anything that has none."""
+    """Return the names of a DataFrame's columns (pandas, polars, Dask, pyarrow), None for anything that has none."""
     kind = type(X)
     if kind.__name__ == "LazyFrame" and kind.__module__.partition(".")[0] == "polars":
         raise TypeError("X is a polars LazyFrame, which has no rows until it is collected; pass X.collect().")
-    return list(X.columns) if hasattr(X, "columns") else None
+    if is_arrow_table(X):
+        return list(X.column_names)
+    # A coordinate of a DataArray is an attribute of it, and may be called so.
+    return list(X.columns) if hasattr(X, "columns") and not is_dataarray(X) else None
 
 
 class NamedMatrix(NamedTuple):
@@ -54,6 +58,9 @@ def matrix_and_names(X: Any, where: str, kind: InputKind | None = None) -> Named
     if kind is InputKind.ANNDATA:
         matrix, names = anndata_parts(X)
         return NamedMatrix(matrix, input_kind(matrix), names.tolist())
+    if kind is InputKind.DATAARRAY:
+        array, features = dataarray_matrix(X, where)
+        return NamedMatrix(array, input_kind(array), features)
     # Columns before sources: a frame has its names in memory, while opening a source may read from a file.
     columns = column_names(X)
     if columns is None and is_source_like(X, kind):
@@ -206,10 +213,12 @@ def covariance_tables(S: Any) -> tuple[Any, list[Any] | None, list[Any] | None]:
 
 
 def row_index(X: Any, kind: InputKind | None = None) -> Any:
-    """Return the pandas index of rows or values, or ``obs_names`` of an AnnData; None for all that has neither."""
+    """Return the pandas index of rows or values, also that of a DataArray, or ``obs_names`` of an AnnData, or None."""
     kind = input_kind(X) if kind is None else kind
     if kind is InputKind.ANNDATA:
         return index_of(X, "obs")
+    if kind is InputKind.DATAARRAY:
+        return row_names_of(X)
     # Lists and tuples have an ``index`` too, their method; only pandas' own can look names up.
     index = getattr(X, "index", None) if kind in (InputKind.FRAME, InputKind.SERIES) else None
     return index if hasattr(index, "get_indexer") else None
@@ -232,7 +241,9 @@ def in_row_order(X: Any, y: Any, kind: InputKind | None = None, argument: str = 
     if rows_index is None or labels_index is None or len(rows_index) != len(labels_index):
         return y
     places = places_of_rows(rows_index, labels_index, argument)
-    return y if places is None else y.iloc[places]
+    if places is None:
+        return y
+    return y.isel({y.dims[0]: places}) if is_dataarray(y) else y.iloc[places]
 
 
 def _check_sorted(X: Any, y: Any) -> None:

@@ -91,8 +91,16 @@ def positions_of(
     return np.array([position[name] for name in known], dtype=np.intp)
 
 
+def is_arrow_table(X: Any) -> bool:
+    """Whether X is a Table or RecordBatch of pyarrow, whose ``columns`` are the values and not the names."""
+    cls = type(X)
+    return cls.__module__.partition(".")[0] == "pyarrow" and hasattr(cls, "column_names")
+
+
 def frame_columns(X: Any, places: Array) -> Any:
-    """Return these columns of a DataFrame (pandas, polars, Dask), in this order."""
+    """Return these columns of a DataFrame (pandas, polars, Dask) or a Table of pyarrow, in this order."""
+    if is_arrow_table(X):
+        return X.select(places.tolist())
     if hasattr(X, "npartitions"):
         return X[[X.columns[j] for j in places]]
     return X.iloc[:, places] if hasattr(X, "iloc") else X[:, places.tolist()]

@@ -16,6 +16,8 @@ import scipy.sparse
 
 from .._utils.array_api import is_device_array
 from .._utils.types import Array
+from .._utils.wording import quoted
+from .xarray_rows import is_dataarray
 
 
 class InputKind(Enum):
@@ -29,6 +31,7 @@ class InputKind(Enum):
     DATASET = auto()  # dense, in HDF5 or Zarr
     SPARSE_DATASET = auto()  # CSR or CSC in HDF5 or Zarr, in AnnData's layout
     ANNDATA = auto()  # in memory or backed, whatever its matrix is
+    DATAARRAY = auto()  # of xarray, in memory or on Dask
     DASK = auto()  # array, DataFrame or Series of Dask
     SOURCE = auto()  # what ``as_source`` returns
     CHUNKS = auto()  # function or object that yields blocks of rows, as often as it is asked
@@ -45,6 +48,7 @@ _SOURCE_LIKE = frozenset(
         InputKind.DATASET,
         InputKind.SPARSE_DATASET,
         InputKind.ANNDATA,
+        InputKind.DATAARRAY,
         InputKind.SOURCE,
         InputKind.CHUNKS,
         InputKind.ITERATOR,
@@ -98,6 +102,14 @@ def _stored_kind(X: Any, cls: type) -> InputKind | None:
         return InputKind.SOURCE
     if all(hasattr(cls, name) for name in ("X", "obs", "var_names")):
         return InputKind.ANNDATA
+    if is_mudata(X):
+        names = list(X.mod)
+        raise TypeError(
+            f"This is a MuData with the modalities {quoted(names, 10)}; pass one of them, as in mdata.mod"
+            f"[{names[0] if names else 'rna'!r}], after mdata.push_obs(...) if columns of mdata.obs are needed."
+        )
+    if is_dataarray(X):
+        return InputKind.DATAARRAY
     # None of these libraries is imported: an instance of their classes shows that somebody else did.
     libraries = {base.__module__.partition(".")[0] for base in cls.__mro__}
     # ``ndim`` leaves out Delayed and Bag, which have no rows and columns.
@@ -118,14 +130,22 @@ def is_anndata(X: Any) -> bool:
     return input_kind(X) is InputKind.ANNDATA
 
 
+def is_mudata(X: Any) -> bool:
+    """Whether X is a MuData: several AnnData, its modalities, with columns of rows for all of them."""
+    # By name: its modalities are an attribute of the instance in some versions, and its class has little of its own.
+    return any(base.__name__ == "MuData" and base.__module__.startswith("mudata") for base in type(X).__mro__)
+
+
 def is_dask(X: Any) -> bool:
     """Whether X is itself an array, DataFrame or Series of Dask; an AnnData is not, wherever its matrix is."""
     return input_kind(X) is InputKind.DASK
 
 
 def has_dask_rows(X: Any, kind: InputKind | None = None) -> bool:
-    """Whether the rows of X are on Dask: X is a Dask collection, or an AnnData whose matrix is one."""
+    """Whether the rows of X are on Dask: X is a Dask collection, or an AnnData or DataArray whose matrix is one."""
     kind = input_kind(X) if kind is None else kind
+    if kind is InputKind.DATAARRAY:
+        return is_dask(X.data)
     if kind is not InputKind.ANNDATA:
         return kind is InputKind.DASK
     if getattr(X, "isbacked", False):  # in a file, which may be closed
@@ -151,6 +171,11 @@ def holds_device_arrays(X: Any) -> bool:
     if kind is InputKind.MAPPING:
         return any(map(is_device_array, X.values()))
     return kind is InputKind.DEVICE
+
+
+def holds_labels_apart(X: Any) -> bool:
+    """Whether labels of rows that X has are never among its features: in ``obs``, or in coordinates."""
+    return input_kind(X) in (InputKind.ANNDATA, InputKind.DATAARRAY)
 
 
 def anndata_parts(X: Any) -> tuple[Any, Array]:

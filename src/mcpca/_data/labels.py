@@ -16,8 +16,10 @@ from .._utils.array_api import to_host
 from .._utils.types import Array
 from .._utils.wording import close_names, quoted
 from .alignment import column_names, in_row_order
+from .columns import is_arrow_table
 from .detect import InputKind, input_kind
 from .label_kinds import plain_label, plain_labels, sort_key
+from .xarray_rows import RowCoordinates
 
 SEPARATOR = " / "  # between the names of crossed contexts
 # What other programs write for a missing value. As labels these are kept, since "NA" may well be a name, with a warning
@@ -40,7 +42,7 @@ class Coded(NamedTuple):
 
 
 def label_columns(X: Any, y: Any, kind: InputKind | None = None, argument: str = "y") -> list[str]:
-    """Return the columns that ``y`` names, of a DataFrame or of an AnnData's ``obs``; none if y is the labels.
+    """Return the columns that ``y`` names, of a DataFrame, ``obs`` or coordinates of rows; none if y is the labels.
 
     A string is the name of a column. A list of strings is several of them, unless it has an entry for every row or
     none of them is a column: then they are labels. ``argument`` is what errors call them.
@@ -66,7 +68,10 @@ def are_names(value: Any) -> bool:
 
 
 def table_of(X: Any, kind: InputKind) -> tuple[Any, str]:
-    """Return the table whose columns may be named, X or ``obs``, and what errors call it."""
+    """Return the table whose columns may be named, X, ``obs`` or coordinates of rows, and what errors call it."""
+    if kind is InputKind.DATAARRAY:
+        coordinates = RowCoordinates(X)
+        return coordinates, coordinates.where
     return (X.obs, "adata.obs") if kind is InputKind.ANNDATA else (X, "X")
 
 
@@ -120,8 +125,9 @@ def without_columns(X: Any, names: Sequence[str]) -> Any:
     columns = column_names(X) if names else None
     if columns is None or not set(names) & set(columns):
         return X
+    others = [c for c in columns if c not in names]
     # Selection by a list of names is what pandas, polars and Dask have in common.
-    return X[[c for c in columns if c not in names]]
+    return X.select(others) if is_arrow_table(X) else X[others]
 
 
 def cross_labels(columns: Sequence[Any], argument: str = "y") -> Coded:

@@ -35,6 +35,7 @@ from .detect import InputKind, anndata_parts, input_kind
 from .disk import CSCDiskSource, CSRDiskSource, DenseDiskSource
 from .low_rank_rows import LowRankRows, LowRankSource
 from .validation import check_rows
+from .xarray_rows import dataarray_matrix
 
 __all__ = [
     "CSCDiskSource",
@@ -204,6 +205,8 @@ def as_source(X: Any, where: str, kind: InputKind | None = None) -> Source:
     if kind is InputKind.ANNDATA:
         # Its matrix has a kind of its own, which has not been asked for yet.
         return as_source(anndata_parts(X)[0], where)
+    if kind is InputKind.DATAARRAY:
+        return as_source(dataarray_matrix(X, where)[0], where)
     if kind is InputKind.DASK:
         raise TypeError(
             f"{where} is on Dask, and this needs its rows in the memory of this process, where they may not fit. Pass "

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from numbers import Integral
 from typing import Any
+
+from numpy.random import SeedSequence
 
 from .._data.annotations import take_annotations
 from .._inference.context_dependence import judged_contexts, refuse_without_rows
 from .._inference.dependence_result import PERMUTATIONS, SPLITS, ContextDependence
-from .._utils.arguments import as_generator
+from .._utils.arguments import as_generator, one_random_state
 from .._utils.array_api import to_host
 from .._utils.progress import reporting
 from .mcpca import MCPCA
@@ -29,6 +32,7 @@ def context_dependence(
     n_splits: int = SPLITS,
     n_permutations: int = PERMUTATIONS,
     random_state: Any = None,
+    rng: Any = None,
     n_jobs: int | None = None,
     verbose: Any = None,
 ) -> ContextDependence:
@@ -51,7 +55,7 @@ def context_dependence(
         What is done to rows while they are read, as in ``MCPCA``.
     solver, noise, orthogonal
         Of the model and of its halves, as in ``MCPCA``.
-    n_splits, n_permutations, random_state, n_jobs, verbose
+    n_splits, n_permutations, random_state, rng, n_jobs, verbose
         As in ``MCPCA.context_dependence``. The model of all rows has the same ``random_state`` as ``MCPCA`` would.
 
     Returns
@@ -68,8 +72,10 @@ def context_dependence(
     '4 of 4 axes differ between contexts'
     """
     refuse_without_rows(X)
-    # An integer means the model that the user would fit with it; a generator goes on from the fit to the test.
-    state = random_state if isinstance(random_state, int) else as_generator(random_state)
+    # A seed means the model that the user would fit with it; a generator goes on from the fit to the test.
+    random_state = one_random_state(rng, random_state)
+    is_seed = isinstance(random_state, (Integral, SeedSequence))
+    state = random_state if is_seed else as_generator(random_state)
     with reporting(verbose, "context dependence") as report:
         annotated = take_annotations(to_host(X), y, groups=groups, batch=batch, covariates=covariates)
         contexts = annotated.contexts(preprocess=preprocess, report=report)

@@ -26,7 +26,7 @@ from .._covariances.validation import check_counts
 from .._data.alignment import are_positions, by_name, covariance_tables
 from .._data.annotations import take_annotations
 from .._data.contexts import Contexts, read_contexts
-from .._data.detect import holds_device_arrays, is_anndata
+from .._data.detect import holds_device_arrays, holds_labels_apart
 from .._data.doubtful_labels import warn_of_doubtful
 from .._data.fitted_preprocess import FittedPreprocess
 from .._data.labels import label_columns, name_array
@@ -416,8 +416,8 @@ def feature_names(names: Array | None) -> Array | None:
 
 
 def remembered_columns(X: Any, columns: Sequence[str]) -> tuple[str, ...]:
-    """Return the columns of a DataFrame that held labels; those of an AnnData are in ``obs``, never among features."""
-    return () if is_anndata(X) else tuple(columns)
+    """Return the columns of a DataFrame that held labels; ``obs`` and coordinates are never among features."""
+    return () if holds_labels_apart(X) else tuple(columns)
 
 
 def _distinct(names: Any, n: int, argument: str) -> Array:

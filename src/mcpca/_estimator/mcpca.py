@@ -8,14 +8,18 @@ attributes. ``fitting`` fits, ``parameters`` checks parameters, ``persistence`` 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
+from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import NotFittedError
+from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
 
 from .._covariances.moments import ContextMoments
+from .._data.labels import take_labels
+from .._data.xarray_rows import is_dataarray, rows_like, scores_like
 from .._inference.bootstrap import Bootstrap, resample
 from .._inference.context_dependence import context_dependence_of_fit
 from .._inference.cross_fitting import warn_of_inflation
@@ -42,9 +46,10 @@ from .._model.new_contexts import loadings_for, predictive_score
 from .._model.outlyingness import outlyingness
 from .._model.scores import for_each_context, rows_from_scores, scores
 from .._model.unequal_noise import warn_of_unequal_noise
+from .._model.xarray_model import dataset_of
 from .._rank.paper_rule import RankChoice
 from .._rank.selection import RankSelection
-from .._utils.arguments import refuse_without_effect
+from .._utils.arguments import one_random_state, refuse_without_effect
 from .._utils.array_api import is_device_array, to_host
 from .._utils.component_names import component_names
 from .._utils.other_package import FIT, TRANSFORM, knows_other_options
@@ -136,7 +141,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         "pearson" turns them into analytic Pearson residuals, which stay sparse but for a low rank; a function prepares
         a block of rows; ``mcpca.Preprocess`` has all choices. Rows are prepared block by block in
         every pass, without a copy of the data. Needs rows in memory, in a file or on Dask, not on a device.
-    random_state : int, Generator, RandomState or None
+    random_state : int, Generator, SeedSequence, BitGenerator, RandomState or None
         Determines every random number. NumPy's global generator is never touched.
     tol : float or None
         Tolerance of the solver (see ``decompose``) and, where the fit goes by passes over the rows, of the leading
@@ -236,6 +241,12 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
     ((20, 4), (6, 4))
     """
 
+    # scikit-learn's metadata routing. Batch and covariates of ``transform`` need contexts of rows, which Pipelines do
+    # not pass on to it; as requests they would be in the way of those of ``fit``, which ``fit_transform`` has, too.
+    __metadata_request__transform: ClassVar = {"batch": UNUSED, "covariates": UNUSED}
+    # ``Pipeline.score`` always passes ``sample_weight``, None by default, and refuses steps that know no such name.
+    __metadata_request__score: ClassVar = {"sample_weight": True}
+
     def __init__(
         self,
         n_components: int | str | None = None,
@@ -294,16 +305,17 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         X : list or tuple of arrays; dict or Series {name: array}; one matrix; (k, p, p) stack; ``ContextMoments``
             The rows of each context, all with the same features (DataFrames are aligned by name); or one matrix of
             rows, with ``y``; or a 3-D stack of covariances, as for ``fit_covariances``. A matrix is a 2-D array or
-            memory map, a DataFrame, a SciPy sparse matrix, an AnnData (also backed), an HDF5 or Zarr dataset, a
-            function that returns an iterator over blocks of rows, or a Dask array or DataFrame, whose rows stay on the
-            workers. PyTorch, CuPy and JAX arrays, and sparse matrices of the first two, stay on their device (extra
-            ``devices``), and the fitted arrays are of the same kind.
+            memory map, a DataFrame, a SciPy sparse matrix, an AnnData (also backed), a DataArray of xarray (rows first,
+            features second), an HDF5 or Zarr dataset, a function that returns an iterator over blocks of rows, or a
+            Dask array or DataFrame, whose rows stay on the workers. PyTorch, CuPy and JAX arrays, and sparse matrices
+            of the first two, stay on their device (extra ``devices``), and the fitted arrays are of the same kind.
         y : array-like (n,), str or list of str, optional
-            Context label of each row of one matrix; for Dask rows also a Dask array or Series. A pandas Series is
-            aligned by its index if the rows have one (that of a DataFrame, or the ``obs_names`` of an AnnData). A
-            string names a column of a DataFrame (pandas, polars, Dask), which is then not a feature, or of an AnnData's
-            ``obs``; a list of names crosses these columns, and the contexts are called "a / b". Labels are text,
-            numbers, dates, bytes, or tuples of these. Without ``y``, one matrix is one context.
+            Context label of each row of one matrix; for Dask rows also a Dask array or Series. A pandas Series or a
+            DataArray is aligned by its index if the rows have one (that of a DataFrame or DataArray, or the
+            ``obs_names`` of an AnnData). A string names a column of a DataFrame (pandas, polars, Dask), which is then
+            not a feature, of an AnnData's ``obs``, or a coordinate along the rows of a DataArray; a list of names
+            crosses these columns, and the contexts are called "a / b". Labels are text, numbers, dates, bytes, or
+            tuples of these. Without ``y``, one matrix is one context.
         groups : labels (n,), str or list of str, optional
             Which rows were sampled together, such as the cells of a donor: they are split together where rows are
             split, in the choice of the rank and with ``cross_fit``; with a given rank and without ``cross_fit`` they
@@ -537,7 +549,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         Returns
         -------
         ndarray (n, r), or a list or dict of them; for rows on a device, arrays of the same kind on that device; for
-        Dask rows, a lazy Dask array
+        Dask rows, a lazy Dask array; for a DataArray, one with its rows and their coordinates and the dimension "mcpc"
         """
         model = fitted_model(self)
 
@@ -546,8 +558,8 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         scores_of = scores_of_present if takes else scores
 
         def scores_of_matrix(rows: Any, labels: Any, mean: Any, **nuisance: Any) -> Any:
-            result = scores_of(model, rows, labels, mean, posterior, report, **nuisance)
-            return _InContainer(result, self).transform(rows)
+            result = _InContainer(scores_of(model, rows, labels, mean, posterior, report, **nuisance), self)
+            return result.transform(rows) if result.is_chosen or not is_dataarray(rows) else result.of(rows)
 
         with reporting(self.verbose, "scores") as report:
             return for_each_context(
@@ -579,16 +591,23 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
     def inverse_transform(self, X: Any, y: Any = None, *, center: Any = None) -> Any:
         """Return the rows that have given scores, ``z @ A.T + mean``, with ``y`` and ``center`` as in ``transform``.
 
-        Scores on Dask give a lazy Dask array.
+        Scores on Dask give a lazy Dask array, those in a DataArray one with the dimension "feature".
         """
         model = fitted_model(self)
+
+        def of_matrix(Z: Any, labels: Any, mean: Any) -> Any:
+            if not is_dataarray(Z):
+                return rows_from_scores(model, Z, labels, mean)
+            _, labels = take_labels(Z, labels)
+            return rows_like(Z, rows_from_scores(model, Z.data, labels, mean), model.feature_names)
+
         with reporting(self.verbose, "scores") as report:
             return for_each_context(
                 model,
                 X,
                 y,
                 center,
-                lambda Z, labels, mean: rows_from_scores(model, Z, labels, mean),
+                of_matrix,
                 report,
                 labels_needed=False,
             )
@@ -716,6 +735,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         batch: Any = None,
         covariates: Any = None,
         random_state: Any = None,
+        rng: Any = None,
     ) -> ShrunkCovariances:
         """Return a covariance for each context: the model's, or with rows the best mixture of it with theirs.
 
@@ -741,7 +761,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
             two.
         batch, covariates : optional
             Those that the model was fitted with: what they explain is removed from the rows.
-        random_state : int, Generator, RandomState or None
+        random_state, rng : int, Generator, SeedSequence, BitGenerator or None
             Determines the split into halves.
 
         Returns
@@ -765,7 +785,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
                 X,
                 y,
                 shrink,
-                random_state,
+                one_random_state(rng, random_state),
                 report,
                 groups=groups,
                 batch=batch,
@@ -988,6 +1008,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         batch: Any = None,
         covariates: Any = None,
         random_state: Any = None,
+        rng: Any = None,
         verbose: Any = None,
     ) -> Bootstrap:
         """Resample the rows of each context, fit again, and measure how far the answer moves.
@@ -1007,7 +1028,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
             all contexts that they are in. Every context needs two groups, and should have r + 2 (``FewGroupsWarning``).
         batch, covariates : optional
             Those that the model was fitted with.
-        random_state : int, Generator, RandomState or None
+        random_state, rng : int, Generator, SeedSequence, BitGenerator or None
             Determines the resamples. The answer does not depend on the number of threads.
         verbose : None, bool or callable
             Progress, as in ``MCPCA``.
@@ -1034,7 +1055,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
                 n,
                 confidence,
                 corrected,
-                random_state,
+                one_random_state(rng, random_state),
                 report,
                 groups=groups,
                 batch=batch,
@@ -1055,6 +1076,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         batch: Any = None,
         covariates: Any = None,
         random_state: Any = None,
+        rng: Any = None,
         verbose: Any = None,
     ) -> Replicability:
         """Split the rows of each context into halves, fit both, and see which MCPCs both find.
@@ -1081,7 +1103,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
             Which rows were sampled together, as in ``fit``. If every row is a group of its own, rows are split.
         batch, covariates : optional
             Those that the model was fitted with.
-        random_state, verbose
+        random_state, rng, verbose
             As in ``bootstrap``.
 
         Returns
@@ -1103,7 +1125,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
                 y,
                 n_splits,
                 threshold,
-                random_state,
+                one_random_state(rng, random_state),
                 report,
                 by=by,
                 groups=groups,
@@ -1166,6 +1188,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         n_splits: int = SPLITS,
         n_permutations: int = PERMUTATIONS,
         random_state: Any = None,
+        rng: Any = None,
         n_jobs: int | None = None,
         verbose: Any = None,
     ) -> ContextDependence:
@@ -1192,7 +1215,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
             Number of random splits into halves, over which squares of scores are averaged.
         n_permutations : int
             Number of permutations, at least 19; no p-value is below ``1 / (n_permutations + 1)``.
-        random_state : int, Generator, RandomState or None
+        random_state, rng : int, Generator, SeedSequence, BitGenerator or None
             Determines splits and permutations. The answer does not depend on the number of threads.
         n_jobs : int, optional
             Number of threads for permutations; None and -1 use as many as BLAS may use.
@@ -1221,7 +1244,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
                 y,
                 n_splits,
                 n_permutations,
-                random_state,
+                one_random_state(rng, random_state),
                 report,
                 groups=groups,
                 batch=batch,
@@ -1239,6 +1262,24 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         return type(self)(**{**self.get_params(deep=False), **rank, **chosen, "verbose": False, "cross_fit": 0})
 
     # Files
+
+    def to_xarray(self, like: Any = None) -> Any:
+        """Return the fitted model as a Dataset of xarray.
+
+        Parameters
+        ----------
+        like : DataArray, optional
+            Rows with the features of the fit, whose dimension and coordinates the features of the Dataset then have:
+            where these were stacked, as ``da.stack(space=("lat", "lon"))``, ``unstack("space")`` makes maps of MCPCs.
+
+        Returns
+        -------
+        Dataset
+            "components" (feature, mcpc), "projection" (mcpc, feature), "loadings" and "corrected_loadings" (context,
+            mcpc), "means" (context, feature) and "n_samples" (context,) if they are known, and "noise_variance". Names
+            of features, contexts and MCPCs are coordinates. Needs the extra ``xarray``.
+        """
+        return dataset_of(fitted_model(self), component_names(self), like)
 
     def save(self, path: Any) -> None:
         """Write the fitted model to one file, atomically: a crash on the way leaves the old file intact.
@@ -1324,10 +1365,15 @@ class _InContainer(TransformerMixin, BaseEstimator):
         # configuration.
         config = getattr(model, "_sklearn_output_config", {})
         self.set_output(transform=config.get("transform"))
+        self.is_chosen = config.get("transform", get_config()["transform_output"]) != "default"
 
     def transform(self, X: Any) -> Any:
         """Return the scores of ``X``, which is only there for the wrapping: it has the index of the rows."""
         return self.scores
+
+    def of(self, X: Any) -> Any:
+        """Return the scores of a DataArray as one."""
+        return scores_like(X, self.scores, component_names(self.model))
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
         names: Array = self.model.get_feature_names_out(input_features)

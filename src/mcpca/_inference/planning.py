@@ -17,7 +17,7 @@ from .._covariances.validation import check_counts
 from .._linalg.canonical import match_components
 from .._model.decomposition import decompose
 from .._model.gaussian import GaussianModel
-from .._utils.arguments import as_generator
+from .._utils.arguments import as_generator, one_random_state
 from .._utils.array_api import to_host
 from .._utils.printing import span
 from .._utils.progress import silent
@@ -40,6 +40,7 @@ def cramer_rao_bound(
     diagonal: bool = False,
     pilot_samples: Any = None,
     random_state: Any = None,
+    rng: Any = None,
 ) -> Precision:
     """Return the accuracy that no unbiased estimate can surpass; ``solver="ml"`` comes close to it.
 
@@ -64,7 +65,7 @@ def cramer_rao_bound(
     pilot_samples : int or array-like (k,), optional
         Rows per context of the pilot that A, B and noise were fitted to with ``solver="ml"``. Pilots of this size are
         drawn from them and fitted, and the bound is corrected by how far the bounds of these are from it on average.
-    random_state : int, Generator, RandomState or None
+    random_state, rng : int, Generator, SeedSequence, BitGenerator or None
         Determines the pilots that are drawn; without ``pilot_samples`` nothing is.
 
     Returns
@@ -76,6 +77,7 @@ def cramer_rao_bound(
     Cost O(k r^5 + r^6), memory O(r^4): half a second at r = 30, k = 30; a minute at r = 60, k = 50. With
     ``pilot_samples`` also 30 fits to covariances (k, p, p).
     """
+    random_state = one_random_state(rng, random_state)
     A, B = checked_axes(A, B)
     counts = check_counts(n, len(B))
     variances, kind = _check_noise(noise, len(A), len(B), diagonal)

@@ -32,7 +32,7 @@ from .._covariances.subspace import Core, compress, numerical_rank
 from .._covariances.validation import check_counts
 from .._data.alignment import by_name
 from .._solvers import SOLVERS, Settings, SolverResult, check_solver, get_solver
-from .._utils.arguments import as_generator, check_integer, check_rank, check_real, check_unmasked
+from .._utils.arguments import as_generator, check_integer, check_rank, check_real, check_unmasked, one_random_state
 from .._utils.array_api import like, to_host
 from .._utils.printing import Shown, counted, mcpcs
 from .._utils.progress import reporting
@@ -155,6 +155,7 @@ def decompose(
     n_samples: Any = None,
     context_weights: Any = None,
     random_state: Any = None,
+    rng: Any = None,
     tol: float = 1e-7,
     max_iter: int = 200,
     verbose: Any = None,
@@ -185,7 +186,7 @@ def decompose(
     context_weights : array-like (k,), optional
         Positive weights of the contexts in the squared error; in the likelihood they multiply ``n_samples``. For the
         squared error a weighted copy of S is made.
-    random_state : int, Generator, RandomState or None
+    random_state, rng : int, Generator, SeedSequence, BitGenerator or None
         Determines the random starts. If the model is identifiable the answer does not depend on it.
     tol, max_iter : float, int
         A solver has converged when the step on the unit sphere ("mspm"), the ``gradient`` of the result ("lsq") or a
@@ -219,7 +220,7 @@ def decompose(
             **options,
             counts=counts,
             weights=weights,
-            rng=as_generator(random_state),
+            rng=as_generator(one_random_state(rng, random_state)),
             report=report,
             tol=tol,
             max_iter=max_iter,

@@ -36,7 +36,7 @@ from .._linalg.canonical import canonical_order
 from .._solvers.climbing import unit
 from .._solvers.loadings import solve_loadings
 from .._solvers.lsq import descend, full_gradient
-from .._utils.arguments import as_generator, check_integer, check_real
+from .._utils.arguments import as_generator, check_integer, check_real, one_random_state
 from .._utils.printing import Shown, counted
 from .._utils.progress import reporting
 from .._utils.stages import uneven
@@ -109,7 +109,14 @@ class OvercompleteDecomposition(Shown):
 
 
 def overcomplete(
-    S: Any, r: int, *, random_state: Any = None, tol: float = 1e-7, max_iter: int = 200, verbose: Any = None
+    S: Any,
+    r: int,
+    *,
+    random_state: Any = None,
+    rng: Any = None,
+    tol: float = 1e-7,
+    max_iter: int = 200,
+    verbose: Any = None,
 ) -> OvercompleteDecomposition:
     """Decompose the covariances of k contexts into r components, where r may exceed the number of features.
 
@@ -123,7 +130,7 @@ def overcomplete(
     r : int
         Number of components, at most k and ``p (p - 1) / 2``. Beyond the second number covariances do not determine
         components; close to it they hardly do. ``singular_values`` is the scree.
-    random_state : int, Generator, RandomState or None
+    random_state, rng : int, Generator, SeedSequence, BitGenerator or None
         Decides the starts. If the model holds the answer does not depend on it.
     tol, max_iter : float, int
         Of the least squares: converged when the projected gradient is at most ``tol`` times ``sum_i ||S_i||^2``; at
@@ -172,7 +179,7 @@ def overcomplete(
     )
     tol = check_real(tol, "tol", 1e-15, 1e-2, "It is a share of the squared norm of the data.")
     max_iter = check_integer(max_iter, "max_iter", 1)
-    rng = as_generator(random_state)
+    rng = as_generator(one_random_state(rng, random_state))
     eps = float(np.finfo(S.dtype).eps)  # of the data, which may be float32
     scaled, e = stack_in_range(S)
     T = scaled.astype(np.float64)

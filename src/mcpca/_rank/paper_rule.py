@@ -21,7 +21,7 @@ from .._covariances.subspace import Core, compress, numerical_rank
 from .._covariances.validation import check_covariances
 from .._linalg.canonical import ascore
 from .._solvers.plain import plain_runs
-from .._utils.arguments import as_generator, check_integer, check_real
+from .._utils.arguments import as_generator, check_integer, check_real, one_random_state
 from .._utils.other_package import CHOOSE_RANK, knows_other_options
 from .._utils.printing import Shown, around, counted, span
 from .._utils.progress import reporting
@@ -123,6 +123,7 @@ def choose_rank(
     n_seed_pairs: int = 5,
     cos_sim_threshold: float = 0.8,
     random_state: Any = None,
+    rng: Any = None,
     tol: float = PLAIN_TOL,
     max_iter: int = PLAIN_STEPS,
     matching: str = "greedy",
@@ -145,8 +146,8 @@ def choose_rank(
         numerical rank if that is smaller.
     n_seed_pairs, cos_sim_threshold : int, float
         The paper's parameters.
-    random_state, verbose
-        As in ``decompose``. For the same data the choice depends on ``random_state`` only.
+    random_state, rng, verbose
+        As in ``decompose``. For the same data the choice depends on these only.
     tol, max_iter : float, int
         Length of the last step, and the largest number of power steps per start: runs of the plain power method go to
         convergence. If ``max_iter`` steps are not enough, ``unsettled`` and ``reason`` say at which ranks, and a
@@ -175,7 +176,7 @@ def choose_rank(
             ranks,
             n_seed_pairs=n_seed_pairs,
             cos_sim_threshold=cos_sim_threshold,
-            rng=as_generator(random_state),
+            rng=as_generator(one_random_state(rng, random_state)),
             tol=tol,
             max_iter=max_iter,
             matching=matching,

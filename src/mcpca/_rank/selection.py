@@ -30,7 +30,7 @@ from .._inference.replication import Replicability
 from .._inference.sampling import checked_groups
 from .._model.decomposition import check_weights, decompose_checked
 from .._solvers import check_solver
-from .._utils.arguments import as_generator, check_integer, check_real, refuse_without_effect
+from .._utils.arguments import as_generator, check_integer, check_real, one_random_state, refuse_without_effect
 from .._utils.array_api import to_host
 from .._utils.component_names import mcpc_name
 from .._utils.deprecated import deprecated
@@ -320,6 +320,7 @@ def select_rank(
     noise: str | None = "auto",
     context_weights: Any = None,
     random_state: Any = None,
+    rng: Any = None,
     verbose: Any = None,
 ) -> RankSelection:
     """Recommend a rank, and which of its components, or say that there is nothing above noise.
@@ -372,7 +373,7 @@ def select_rank(
         What is done to rows while they are read, as in ``MCPCA``.
     solver, orthogonal, noise, context_weights : optional
         The model that is to be fitted, as in ``MCPCA``: halves are fitted in the same way.
-    random_state : int, Generator, RandomState or None
+    random_state, rng : int, Generator, SeedSequence, BitGenerator or None
         Determines signs, splits and starts.
     verbose : None, bool or callable
         Progress, as in ``MCPCA``.
@@ -416,6 +417,7 @@ def select_rank(
     otherwise the rows, whose signs are drawn here. Of more rows than that the noise test sees a random sample; where
     these have more than 300 features, it is the one along leading directions.
     """
+    random_state = one_random_state(rng, random_state)
     options = _check_options(ranks, criteria, null, n_splits, n_seed_pairs, cos_sim_threshold, n_jobs)
     method = Method(**check_solver(solver, orthogonal, noise))
     with reporting(verbose, "choice of the rank") as report:
@@ -554,7 +556,8 @@ def selection_from(recommendation: Recommendation, A: Array | None) -> RankSelec
 def _model_of_all_rows(data: RankData, r: int, method: Method, random_state: Any, seed: int) -> Array:
     """Return the components of the ``MCPCA`` of rank r that the user would fit with this ``random_state``."""
     # An integer seed gives the very model that the user will fit; other random states have moved on by then.
-    rng = np.random.default_rng(random_state if isinstance(random_state, (int, np.integer)) else seed)
+    is_seed = isinstance(random_state, (int, np.integer, np.random.SeedSequence))
+    rng = as_generator(random_state if is_seed else seed)
     if data.moments is not None:
         S: Covariances = CovarianceStack(data.moments.covariances)
     else:

@@ -31,6 +31,11 @@ def as_generator(random_state: Any) -> np.random.Generator:
     """Return a Generator for ``random_state``; NumPy's global generator is neither read nor advanced."""
     if isinstance(random_state, np.random.Generator):
         return random_state
+    if isinstance(random_state, np.random.BitGenerator):
+        return np.random.Generator(random_state)
+    if isinstance(random_state, np.random.SeedSequence):
+        # A copy: streams that are spawned would be counted in the user's, and the next call with it would differ.
+        return np.random.default_rng(np.random.SeedSequence(**random_state.state))
     if isinstance(random_state, np.random.RandomState):
         # Drawing from the RandomState advances it, so that two calls with the same object differ, as in scikit-learn.
         return np.random.default_rng(random_state.randint(2**31, size=_SEED_WORDS))
@@ -38,24 +43,28 @@ def as_generator(random_state: Any) -> np.random.Generator:
     if random_state is not None and (isinstance(random_state, bool) or not isinstance(random_state, numbers.Integral)):
         raise ValueError(
             f"random_state={random_state!r} is a {type(random_state).__name__}; pass an integer, a "
-            "numpy.random.Generator, a RandomState, or None."
+            "numpy.random.Generator, a SeedSequence, a BitGenerator, a RandomState, or None."
         )
     if random_state is not None and random_state < 0:
         raise ValueError(f"random_state={random_state} is negative; pass an integer >= 0 or None.")
     return np.random.default_rng(None if random_state is None else int(random_state))
 
 
-def one_random_state(rng: Any, random_state: Any, default: Any) -> Any:
+def one_random_state(rng: Any, random_state: Any, default: Any = None) -> Any:
     """Return what ``rng`` or ``random_state`` says, in a form that ``as_generator`` takes; ``default`` without either.
 
     ``rng`` is what ``numpy.random.default_rng`` takes (SPEC 7 of Scientific Python); an integer stays one, so that it
-    can be stored, and means the same by either name.
+    can be stored, and means the same by either name. Where the default is None, None says nothing. Where it is a
+    number, None asks for other numbers in every call, and an argument that was not given is ``NOT_GIVEN``.
     """
+    if default is None:
+        rng = NOT_GIVEN if rng is None else rng
+        random_state = NOT_GIVEN if random_state is None else random_state
     if rng is not NOT_GIVEN and random_state is not NOT_GIVEN:
         raise TypeError("rng and random_state are both given, and are two names of the same thing; pass rng alone.")
     if rng is NOT_GIVEN:
         return default if random_state is NOT_GIVEN else random_state
-    if rng is None or isinstance(rng, np.random.Generator):
+    if rng is None or isinstance(rng, (np.random.Generator, np.random.SeedSequence, np.random.BitGenerator)):
         return rng
     if isinstance(rng, numbers.Integral) and not isinstance(rng, bool) and int(rng) >= 0:
         return int(rng)

@@ -15,7 +15,7 @@ import numpy as np
 from .._model.compared import AS_FITTED
 from .._results.context_tests import rank_correlations
 from .._results.context_values import ContextValues, context_values
-from .._utils.arguments import as_generator, check_integer
+from .._utils.arguments import NOT_GIVEN, as_generator, check_integer, one_random_state
 from .._utils.printing import NAMED, Shown, counted, span
 from .._utils.progress import shown
 from .._utils.wording import listed
@@ -110,7 +110,8 @@ def compare_with_pca(
     n_pcs: int = 50,
     n_top: int = 200,
     n_random: int = 199,
-    random_state: Any = 0,
+    random_state: Any = NOT_GIVEN,
+    rng: Any = NOT_GIVEN,
     key: str = "mcpca",
     by: Literal["components", "projection"] = "components",
 ) -> PCAComparison:
@@ -153,8 +154,8 @@ def compare_with_pca(
     n_random : int
         Number of random axes and of exchanges of loadings: p-values are at least 1 / (n_random + 1). 0 leaves chance
         out of the result.
-    random_state : int, Generator, RandomState or None
-        For these.
+    random_state, rng : int, Generator, SeedSequence, BitGenerator or None
+        For these; by default 0.
     key : str
         Name of the fit in an AnnData.
     by : {"components", "projection"}
@@ -178,7 +179,7 @@ def compare_with_pca(
     n_pcs = check_integer(n_pcs, "n_pcs", 1)
     n_top = check_integer(n_top, "n_top", 1)
     n_random = check_integer(n_random, "n_random", 0)
-    rng = as_generator(random_state)
+    rng = as_generator(one_random_state(rng, random_state, 0))
     if by not in ("components", "projection"):
         raise ValueError(f"by={by!r} is unknown; choose 'components' or 'projection'.")
     rows = read_rows(source, key, X, y)

@@ -16,7 +16,7 @@ import numpy as np
 
 from .._results.context_values import context_values
 from .._results.fitted import Fitted, fitted
-from .._utils.arguments import as_generator, check_integer, check_real, refuse_without_effect
+from .._utils.arguments import as_generator, check_integer, check_real, one_random_state, refuse_without_effect
 from .._utils.progress import shown
 from .._utils.types import Array
 from ._association_result import QUANTITIES, Association
@@ -46,6 +46,7 @@ def associate(
     y: Any = None,
     permutations: int = 0,
     random_state: Any = None,
+    rng: Any = None,
     missing: Literal["error", "drop"] = "error",
     key: str = "mcpca",
     data: Any = None,
@@ -97,7 +98,7 @@ def associate(
         of all tests come from all of them and are exact. If there are more, they come from this many random ones, or
         with 0 from the usual distributions, which make p-values too small if one group is small and loadings are
         skewed.
-    random_state : int, Generator, RandomState or None
+    random_state, rng : int, Generator, SeedSequence, BitGenerator or None
         For permutations.
     missing : {"error", "drop"}
         Whether contexts without a value are an error or are left out.
@@ -182,7 +183,7 @@ def associate(
         read = context_values(covariate, fit.contexts, "covariate", source=source, key=key, missing=missing)
         with_value = np.flatnonzero(~read.missing)
         target = read_target(read, with_value, split, tests)
-    rng = as_generator(random_state)
+    rng = as_generator(one_random_state(rng, random_state))
     # Rows are not read where nothing asks for them: that may take a pass over a file.
     uses_rows = n_pcs > 0 or of != "loadings"
     rows = read_rows(source, key, X, y) if uses_rows and rows_are_given(source, X, y) else None

@@ -17,7 +17,7 @@ from scipy.stats import t as t_distribution
 
 from .._results.context_values import ContextValues, context_values
 from .._results.fitted import fitted
-from .._utils.arguments import as_generator, check_integer, check_real
+from .._utils.arguments import as_generator, check_integer, check_real, one_random_state
 from .._utils.component_names import context_index
 from .._utils.printing import NAMED, Shown, counted
 from .._utils.progress import shown
@@ -112,6 +112,7 @@ def differential_variance(
     alpha: float = 0.05,
     permutations: int = _DEFAULT_RANDOM,
     random_state: Any = None,
+    rng: Any = None,
     missing: Literal["error", "drop"] = "error",
     key: str = "mcpca",
 ) -> DifferentialVariance:
@@ -142,7 +143,7 @@ def differential_variance(
     permutations : int
         Number of random rearrangements of contexts, within blocks, if there are more than 50,000; otherwise all are
         looked at, and p is exact.
-    random_state : int, Generator, RandomState or None
+    random_state, rng : int, Generator, SeedSequence, BitGenerator or None
         For permutations.
     missing : {"error", "drop"}
         Whether contexts without a group or block are an error or are left out.
@@ -203,7 +204,7 @@ def differential_variance(
     compared = fit.compared(corrected)
     V = compared.values[used]
     ratios = _Ratios(V, second, None if block is None else blocks)
-    p = ratios.p_values(ways, as_generator(random_state))
+    p = ratios.p_values(ways, as_generator(one_random_state(rng, random_state)))
     log_ratio, errors, freedom = ratios.observed
     with np.errstate(over="ignore", invalid="ignore"):
         half = t_distribution.ppf(1 - alpha / 2, freedom) * errors

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .._utils.arguments import as_generator, check_integer, check_integers, check_real
+from .._utils.arguments import NOT_GIVEN, as_generator, check_integer, check_integers, check_real, one_random_state
 from .._utils.progress import shown
 from .._utils.types import Array
 from .._utils.user_warnings import warn
@@ -70,7 +70,8 @@ def link_recall(
     metric: str = "cosine",
     standardize: bool = False,
     permutations: int = 999,
-    random_state: Any = 0,
+    random_state: Any = NOT_GIVEN,
+    rng: Any = NOT_GIVEN,
     best: bool = True,
     key: str = "mcpca",
 ) -> Any:
@@ -114,8 +115,8 @@ def link_recall(
         its scale, and loadings are variances.
     permutations : int
         How many times contexts exchange their names, at random; 0 leaves chance out (NaN).
-    random_state : int, Generator, RandomState or None
-        For permutations.
+    random_state, rng : int, Generator, SeedSequence, BitGenerator or None
+        For permutations; by default 0.
     best : bool
         Whether to take the best number for each set of links, as the paper does. False has a row for each number, with
         the chance of that number alone; ``mcpca.plotting.plot_link_recall`` draws either.
@@ -141,7 +142,7 @@ def link_recall(
     """
     pd = pandas()
     permutations = check_integer(permutations, "permutations", 0)
-    rng = as_generator(random_state)
+    rng = as_generator(one_random_state(rng, random_state, 0))
     fits = _fits(source, key)[1]
     contexts = fits[0].contexts
     # Several fits are of one kind, unless their ranks differ in whether there is any noise: each is named once.

@@ -18,7 +18,7 @@ from .._covariances.validation import check_covariances
 from .._data.contexts import read_contexts
 from .._linalg.canonical import canonical_order
 from .._solvers.loadings import solve_loadings
-from .._utils.arguments import as_generator, check_rank
+from .._utils.arguments import as_generator, check_rank, one_random_state
 from .._utils.array_api import to_host
 from .._utils.progress import reporting, silent
 from .._utils.types import Array, Report
@@ -76,7 +76,15 @@ METHODS: dict[str, Method] = {
 
 
 def run(
-    name: str, X: Any, r: int, y: Any = None, random_state: Any = None, *, verbose: Any = None, **options: Any
+    name: str,
+    X: Any,
+    r: int,
+    y: Any = None,
+    random_state: Any = None,
+    *,
+    rng: Any = None,
+    verbose: Any = None,
+    **options: Any,
 ) -> BaselineResult:
     """Find r components of the contexts in X by the method ``name``.
 
@@ -90,7 +98,7 @@ def run(
         Number of components, 1 <= r <= p and at most the numerical rank of the covariances together.
     y : array-like (n,), optional
         Context label of each row of a 2-D ``X``.
-    random_state : int, Generator, RandomState or None
+    random_state, rng : int, Generator, SeedSequence, BitGenerator or None
         Decides random starts. NumPy's global generator is neither read nor moved.
     verbose : None, bool or callable
         Progress, as in ``MCPCA``.
@@ -118,6 +126,7 @@ def run(
     """
     if not isinstance(name, str) or name not in METHODS:
         raise ValueError(f"name={name!r} is unknown; choose one of {', '.join(METHODS)}.")
+    random_state = one_random_state(rng, random_state)
     with reporting(verbose, name) as report:
         return _run(METHODS[name], X, r, y, random_state, options, report)
 

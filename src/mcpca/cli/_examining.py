@@ -60,7 +60,7 @@ def examine(path: Path, kind: FileKind, reading: Reading) -> Findings:
         table, remedied, remedies = opened(path, kind, reading)
         return _examine_table(table, path, remedied, remedies)
     if kind.is_anndata:
-        return _examine_anndata(Annotated(path, kind.format), reading)
+        return _examine_anndata(Annotated(path, kind.format, reading.mod), reading)
     if kind.format == "npz":
         return _examine_npz(Npz(path, Budget(reading.max_bytes)), reading)
     if kind.format == "npy":
@@ -285,7 +285,8 @@ def _leave_out_suspects(findings: Findings, table: Table, surveyed: Survey) -> N
 
 
 def _examine_anndata(adata: Annotated, reading: Reading) -> Findings:
-    facts = [f"AnnData ({adata.format}): {counted(adata.n_obs, 'row')} (obs), {counted(adata.n_vars, 'feature')} (var)"]
+    what = "AnnData" if adata.mod is None else f"MuData, modality {adata.mod!r}"
+    facts = [f"{what} ({adata.format}): {counted(adata.n_obs, 'row')} (obs), {counted(adata.n_vars, 'feature')} (var)"]
     candidates = {}
     numeric = set()
     for column in adata.obs.columns:

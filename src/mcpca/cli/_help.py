@@ -16,8 +16,8 @@ _GROUP_EXAMPLES = (
 )
 # Wrapped by hand, within the 100 columns of ``_app``: these lines are written as they are.
 _GROUP_NOTES = (
-    "Files: CSV and TSV (also .gz), Parquet, .xlsx, .h5ad, .zarr, .npz, .npy, or a folder with one",
-    "of these per context; the content of a file decides what it is, not its name. - is stdin.",
+    "Files: CSV and TSV (also .gz), Parquet, .xlsx, .h5ad, .h5mu, .zarr, .npz, .npy, or a folder with",
+    "one of these per context; the content of a file decides what it is, not its name. - is stdin.",
     "",
     "Exit codes: 0 done, 1 bug in mcpca, 2 wrong arguments, 3 file unusable, 4 nothing above",
     "noise or no stable rank, 5 output not written, 130 interrupted.",

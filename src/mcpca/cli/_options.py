@@ -47,7 +47,7 @@ def _complete_column(ctx: click.Context, param: click.Parameter, incomplete: str
     """Offer the columns of the file that was named before."""
     try:
         # While the last option still waits for its value, click has not assigned the arguments: they are in ctx.args.
-        names = context_names([Path(path) for path in ctx.params.get("data") or ctx.args])
+        names = context_names([Path(path) for path in ctx.params.get("data") or ctx.args], ctx.params.get("mod"))
     # While a shell completes, an error has no place to go: offer nothing.
     except (UnusableFileError, OSError, ImportError):
         return []
@@ -74,6 +74,7 @@ _READING_OPTIONS: dict[str, _Decorator] = {
     "features": click.option(
         "--features", multiple=True, metavar="PATTERN", help="Columns that are; @FILE lists them."
     ),
+    "mod": click.option("--mod", metavar="NAME", help="Modality of a MuData (.h5mu): rna, say."),
     "layer": click.option("--layer", metavar="NAME", help="Layer of an AnnData, in place of X."),
     "obsm": click.option("--obsm", metavar="NAME", help="Entry of obsm of an AnnData, in place of X: X_pca, say."),
     "mask_var": click.option(

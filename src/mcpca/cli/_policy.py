@@ -38,7 +38,7 @@ _OTHER_ENDINGS = frozenset(
     {
         *(".csv", ".tsv", ".tab", ".txt", ".gz", ".zip", ".parquet", ".pq", ".xlsx", ".xls", ".ods"),
         *(".json", ".html", ".htm", ".pdf", ".png", ".svg"),
-        *(".h5ad", ".h5", ".hdf5", ".zarr", ".npy", ".mcpca", ".pkl", ".pickle", ".rds"),
+        *(".h5ad", ".h5mu", ".h5", ".hdf5", ".zarr", ".npy", ".mcpca", ".pkl", ".pickle", ".rds"),
     }
 )
 PREPROCESS = ("normalize", "hvg", "target_sum", "scale")  # options for what is done to rows

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from sklearn.datasets import load_digits, load_sample_images
 
-from .._utils.arguments import as_generator, check_integer, check_real
+from .._utils.arguments import as_generator, check_integer, check_real, one_random_state
 from .._utils.printing import Shown, counted
 from .._utils.types import Array
 
@@ -50,7 +50,9 @@ class DigitContexts(Shown):
         return {"context": list(self.contexts), "rows": rows, "digits": [self.planted[name] for name in self.contexts]}
 
 
-def load_digit_contexts(n_samples: int = 4000, *, strength: float = 1.0, random_state: Any = None) -> DigitContexts:
+def load_digit_contexts(
+    n_samples: int = 4000, *, strength: float = 1.0, random_state: Any = None, rng: Any = None
+) -> DigitContexts:
     """Superimpose digits on photographs in three contexts, as in the paper.
 
     The first context is background alone: 8 x 8 patches of scikit-learn's two sample photographs, half from each. In
@@ -64,7 +66,7 @@ def load_digit_contexts(n_samples: int = 4000, *, strength: float = 1.0, random_
         Images per context.
     strength : float
         Each digit is multiplied by a number drawn uniformly between 0 and this.
-    random_state : int, Generator, RandomState or None
+    random_state, rng : int, Generator, SeedSequence, BitGenerator or None
 
     Returns
     -------
@@ -72,7 +74,7 @@ def load_digit_contexts(n_samples: int = 4000, *, strength: float = 1.0, random_
     """
     n = check_integer(n_samples, "n_samples", 2)
     strength = check_real(strength, "strength", 0, 100)
-    rng = as_generator(random_state)
+    rng = as_generator(one_random_state(rng, random_state))
     images, labels = load_digits(return_X_y=True)
     # On the scale of the photographs, so that ``strength`` 1 is as bright as the brightest of their pixels can be.
     images = images / _DIGIT_LEVELS

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .._utils.arguments import as_generator, check_integer, check_rank, check_real
+from .._utils.arguments import as_generator, check_integer, check_rank, check_real, one_random_state
 from .._utils.printing import Shown, counted
 from .._utils.types import Array
 
@@ -59,6 +59,7 @@ def make_contexts(
     noise: float = 0.0,
     orthogonal: bool = False,
     random_state: Any = None,
+    rng: Any = None,
 ) -> PlantedContexts:
     """Draw rows from ``N(0, A diag(b_i) A^T + noise^2 I)`` in each context.
 
@@ -75,7 +76,7 @@ def make_contexts(
         Standard deviation of the noise.
     orthogonal : bool
         Whether A, a Gaussian matrix with columns of norm 1, is orthonormalised.
-    random_state : int, Generator, RandomState or None
+    random_state, rng : int, Generator, SeedSequence, BitGenerator or None
 
     Returns
     -------
@@ -91,7 +92,7 @@ def make_contexts(
     n = check_integer(n_samples, "n_samples", 1)
     density = check_real(density, "density", 0, 1)
     noise = check_real(noise, "noise", 0, np.inf)
-    rng = as_generator(random_state)
+    rng = as_generator(one_random_state(rng, random_state))
     # A (p, r), B (k, r). Drawn before the rows: a seed gives the same truth whatever n_samples and noise are.
     A = rng.standard_normal((p, r))
     # Columns of norm 1 either way, as the model asks for: the scale of a component is in its loadings.

@@ -23,7 +23,7 @@ from .._results.anndata_layout import keys_of, read_model
 from .._results.anndata_refit import contexts_of_fit
 from .._results.fitted import Fitted, fitted, rank_selection
 from .._results.pipelines import split_steps, transformed_rows
-from .._utils.arguments import as_generator, check_integer, refuse_without_effect
+from .._utils.arguments import NOT_GIVEN, as_generator, check_integer, one_random_state, refuse_without_effect
 from .._utils.atomic_files import replace_file
 from .._utils.optional import require
 from .._utils.printing import counted
@@ -56,7 +56,8 @@ def render(
     row_metadata: Any = None,
     row_names: Any = None,
     corrected: bool = True,
-    random_state: Any = 0,
+    random_state: Any = NOT_GIVEN,
+    rng: Any = NOT_GIVEN,
     key: str = "mcpca",
 ) -> str:
     """Return the report of a fitted model as the text of one HTML page; parameters as in ``write_report``."""
@@ -105,7 +106,7 @@ def render(
     if isinstance(standard_errors, Bootstrap):
         _check_same_loadings(fit, standard_errors, corrected)
     # A number by default, so that the same call writes the same bytes.
-    rng = as_generator(random_state)
+    rng = as_generator(one_random_state(rng, random_state, 0))
     known = known_of_rows(source if is_anndata(source) else X, row_metadata, row_names)
     X = X if is_anndata(source) else known.X
     # The model knows only what comes out of the steps of its Pipeline.
@@ -154,7 +155,8 @@ def write_report(
     row_metadata: Any = None,
     row_names: Any = None,
     corrected: bool = True,
-    random_state: Any = 0,
+    random_state: Any = NOT_GIVEN,
+    rng: Any = NOT_GIVEN,
     overwrite: bool = False,
     key: str = "mcpca",
 ) -> Path:
@@ -205,8 +207,8 @@ def write_report(
     corrected : bool
         Whether the page shows loadings without the noise of their context, by which contexts can be compared; False
         shows ``loadings_``. The page says which.
-    random_state : int, Generator, RandomState or None
-        Determines which rows are drawn.
+    random_state, rng : int, Generator, SeedSequence, BitGenerator or None
+        Determines which rows are drawn; by default 0.
     overwrite : bool
         Whether an existing file may be replaced.
     key : str
@@ -253,6 +255,7 @@ def write_report(
         row_names=row_names,
         corrected=corrected,
         random_state=random_state,
+        rng=rng,
         key=key,
     )
     # A failure while writing leaves an earlier report as it was.

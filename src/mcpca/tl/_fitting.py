@@ -23,6 +23,7 @@ from .._data.annotations import Annotations, annotations_of_obs
 from .._data.contexts import Contexts
 from .._data.dask_graph import computed
 from .._data.detect import is_dask
+from .._data.mudata_rows import takes_mudata
 from .._data.preprocess import Preprocess, as_preprocess
 from .._data.preprocessed import fit_and_preprocess
 from .._estimator.mcpca import MCPCA, fitted_model
@@ -37,6 +38,7 @@ from .._utils.user_warnings import warn
 from .._utils.wording import nearest
 
 
+@takes_mudata
 def mcpca(
     adata: Any,
     context_key: str | list[str],
@@ -58,13 +60,14 @@ def mcpca(
     covariates: str | list[str] | None = None,
     preprocess: Any = None,
     copy: bool = False,
+    mod: str | None = None,
     **parameters: Any,
 ) -> Any:
     """Find axes that explain variation in subsets of contexts, and how much of each axis every context carries.
 
     Parameters
     ----------
-    adata : AnnData
+    adata : AnnData or MuData
         In memory, backed, read lazily (``anndata.experimental.read_lazy``) or on Dask, dense or sparse; nothing is made
         dense, a matrix on file is not loaded unless it fits into scikit-learn's ``working_memory``, and rows on Dask
         stay there. Values should be normalised; raw counts need ``preprocess`` (``RawCountsWarning``).
@@ -114,6 +117,9 @@ def mcpca(
         and every plot prepares them again as the fit did. ``uns[key]["preprocess"]`` says what was done.
     copy : bool
         Leave ``adata`` unchanged and return a copy with the results.
+    mod : str, optional
+        The modality of a MuData to fit; results go into it, ``mdata.mod[mod]``. Not needed if there is only one.
+        Columns of ``obs`` are those of the modality, or of ``mdata.obs`` if it has none of that name.
     **parameters
         Further parameters of ``MCPCA``: orthogonal, noise, context_weights, rank_range, n_seed_pairs,
         cos_sim_threshold, robust, cross_fit, tol, max_iter, verbose. ``context_weights`` may be a dict by context.
@@ -202,6 +208,7 @@ def mcpca(
     return target if copy else None
 
 
+@takes_mudata
 def rank(
     adata: Any,
     context_key: str | list[str],
@@ -218,6 +225,7 @@ def rank(
     batch: str | list[str] | None = None,
     covariates: str | list[str] | None = None,
     preprocess: Any = None,
+    mod: str | None = None,
     **options: Any,
 ) -> RankSelection:
     """Recommend a number of MCPCs, or say that nothing is above noise.
@@ -225,7 +233,7 @@ def rank(
     Parameters
     ----------
     adata, context_key, layer, obsm, mask_var, key_added, rng, random_state, min_samples, missing, groups, batch, \
-covariates, preprocess
+covariates, preprocess, mod
         As for ``mcpca.tl.mcpca``, which chooses the same rank with the same arguments.
     **options
         Further parameters of ``mcpca.select_rank``: ranks, criteria, null, n_splits, n_seed_pairs, cos_sim_threshold,
@@ -270,7 +278,8 @@ covariates, preprocess
     return selection
 
 
-def model(adata: Any, key: str = "mcpca") -> MCPCA:
+@takes_mudata
+def model(adata: Any, key: str = "mcpca", *, mod: str | None = None) -> MCPCA:
     """Return the fitted ``MCPCA`` that ``mcpca.tl.mcpca`` stored, for ``standard_errors``, ``transform``, ``save``, ...
 
     Its contexts are named as in ``adata.uns[key]["loadings"]``, by text. Nothing is fitted again; the features of the
@@ -278,9 +287,11 @@ def model(adata: Any, key: str = "mcpca") -> MCPCA:
 
     Parameters
     ----------
-    adata : AnnData
+    adata : AnnData or MuData
     key : str
         The ``key_added`` of the fit.
+    mod : str, optional
+        The modality of a MuData.
     """
     check_anndata(adata)
     fitted: MCPCA = read_model(MCPCA, adata, key)

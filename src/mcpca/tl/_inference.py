@@ -12,6 +12,7 @@ from typing import Any
 
 from .._data.anndata_rows import check_anndata, check_target
 from .._data.contexts import Contexts
+from .._data.mudata_rows import takes_mudata
 from .._estimator.mcpca import MCPCA
 from .._inference.bootstrap import Bootstrap
 from .._inference.dependence_result import PERMUTATIONS, SPLITS, ContextDependence
@@ -33,6 +34,7 @@ from .._utils.arguments import NOT_GIVEN, as_seed, one_random_state
 from .._utils.component_names import as_called_now
 
 
+@takes_mudata
 def replicability(
     adata: Any,
     *,
@@ -44,12 +46,13 @@ def replicability(
     rng: Any = NOT_GIVEN,
     random_state: Any = NOT_GIVEN,
     verbose: Any = None,
+    mod: str | None = None,
 ) -> Replicability:
     """Split the rows of each context into halves, fit both, and see which MCPCs both find.
 
     Parameters
     ----------
-    adata : AnnData
+    adata : AnnData or MuData
         With a fit of ``mcpca.tl.mcpca`` and its rows, wherever they are; at least 4 of them in every context. Layer,
         ``obsm`` and features are those of the fit.
     key : str
@@ -63,6 +66,8 @@ def replicability(
         Determines the splits; by default 0. The seed used is stored as an integer.
     random_state : int, Generator, RandomState or None
         The same by the name that scanpy and scikit-learn give it; ``rng`` is preferred, and both are an error.
+    mod : str, optional
+        The modality of a MuData, as for ``mcpca.tl.mcpca``.
 
     Returns
     -------
@@ -94,6 +99,7 @@ def replicability(
     return result
 
 
+@takes_mudata
 def context_dependence(
     adata: Any,
     *,
@@ -105,12 +111,13 @@ def context_dependence(
     random_state: Any = NOT_GIVEN,
     n_jobs: int | None = None,
     verbose: Any = None,
+    mod: str | None = None,
 ) -> ContextDependence:
     """Test which MCPCs differ between contexts, and which are in all contexts alike.
 
     Parameters
     ----------
-    adata, key, groups, rng, random_state
+    adata, key, groups, rng, random_state, mod
         As for ``mcpca.tl.replicability``. Contexts with fewer than 4 rows take no part; groups are permuted whole.
     n_splits, n_permutations, n_jobs, verbose
         As for ``MCPCA.context_dependence``.
@@ -152,6 +159,7 @@ def context_dependence(
     return result
 
 
+@takes_mudata
 def bootstrap(
     adata: Any,
     *,
@@ -163,12 +171,13 @@ def bootstrap(
     rng: Any = NOT_GIVEN,
     random_state: Any = NOT_GIVEN,
     verbose: Any = None,
+    mod: str | None = None,
 ) -> Bootstrap:
     """Resample the rows of each context, fit again, and measure how far the answer moves.
 
     Parameters
     ----------
-    adata, key, groups, rng, random_state
+    adata, key, groups, rng, random_state, mod
         As for ``mcpca.tl.replicability``; contexts need 2 rows. Groups are resampled whole.
     n, confidence, corrected, verbose
         As for ``MCPCA.bootstrap``.
@@ -195,6 +204,7 @@ def bootstrap(
     return result
 
 
+@takes_mudata
 def associate(
     adata: Any,
     covariate: Any,
@@ -203,13 +213,14 @@ def associate(
     name: str | None = None,
     rng: Any = NOT_GIVEN,
     random_state: Any = NOT_GIVEN,
+    mod: str | None = None,
     **options: Any,
 ) -> Any:
     """Find the MCPCs associated with a covariate of contexts, and check if PCA shows it too.
 
     Parameters
     ----------
-    adata : AnnData
+    adata : AnnData or MuData
         With a fit of ``mcpca.tl.mcpca`` and its rows.
     covariate : str, or as for ``mcpca.analysis.associate``
         A column of ``adata.obs`` that is constant within contexts (a stage, an age, a treatment).
@@ -222,6 +233,8 @@ def associate(
         For permutations; by default 0.
     random_state : int, Generator, RandomState or None
         The same by the name that scanpy and scikit-learn give it; ``rng`` is preferred, and both are an error.
+    mod : str, optional
+        The modality of a MuData, as for ``mcpca.tl.mcpca``.
     **options
         Further parameters of ``mcpca.analysis.associate``.
 

@@ -21,6 +21,7 @@ from .._data.annotations import annotations_of_obs
 from .._data.dask_graph import computed
 from .._data.detect import is_anndata
 from .._data.labels import name_array
+from .._data.mudata_rows import takes_mudata
 from .._estimator.mcpca import MCPCA, fitted_model
 from .._model.new_rows import n_raw_features
 from .._results.anndata_layout import add_result, keys_of, obs_columns, read_model, stored_fit, stored_names
@@ -34,6 +35,7 @@ from .._utils.types import Array
 _NO_LABEL = "<no label>"  # stands for rows without one while scores are computed
 
 
+@takes_mudata
 def loadings_for(
     adata: Any,
     context_key: str | list[str] | None = None,
@@ -47,6 +49,7 @@ def loadings_for(
     batch: str | list[str] | None = None,
     covariates: str | list[str] | None = None,
     missing_features: str = "error",
+    mod: str | None = None,
 ) -> Any:
     """Return the loadings of new contexts on MCPCs that were fitted to other data.
 
@@ -54,12 +57,12 @@ def loadings_for(
 
     Parameters
     ----------
-    adata : AnnData
+    adata : AnnData or MuData
         New rows. Features are found by name, in any order; others are ignored.
     context_key : str or list of str, optional
         As for ``mcpca.tl.mcpca``; None takes all rows as one context, "all".
-    model : AnnData or MCPCA
-        The AnnData with the fit, or a fitted model whose features have names.
+    model : AnnData, MuData or MCPCA
+        The AnnData or MuData with the fit, or a fitted model whose features have names.
     key : str
         The ``key_added`` of the fit.
     layer : str, optional
@@ -75,6 +78,8 @@ def loadings_for(
         Features of the fit that ``adata`` lacks are an error, or left out with a warning that says what it costs:
         loadings are then those of least squares on the features that are there. See ``missing`` of
         ``MCPCA.loadings_for``.
+    mod : str, optional
+        The modality of a MuData, in ``adata`` and in ``model`` alike, as for ``mcpca.tl.mcpca``.
 
     Returns
     -------
@@ -119,6 +124,7 @@ def loadings_for(
     return table
 
 
+@takes_mudata
 def transform(
     adata: Any,
     context_key: str | list[str] | None = None,
@@ -134,19 +140,20 @@ def transform(
     covariates: str | list[str] | None = None,
     missing_features: str = "error",
     copy: bool = False,
+    mod: str | None = None,
 ) -> Any:
     """Store the scores of new rows on MCPCs that were fitted to other data.
 
     Parameters
     ----------
-    adata : AnnData
+    adata : AnnData or MuData
         New rows, in memory, backed or on Dask. Features are found by name, in any order. Others than those of the fit
         are left out, and counted in what is stored; missing ones are an error that names them.
     context_key : str or list of str, optional
         As for ``mcpca.tl.mcpca``, for contexts of the fit, which are found by name: each row is centred by the fitted
         mean of its own context. None centres all rows by the overall mean of the fit, as its own scores are.
-    model : AnnData or MCPCA
-        The AnnData with the fit, or a fitted model whose features have names.
+    model : AnnData, MuData or MCPCA
+        The AnnData or MuData with the fit, or a fitted model whose features have names.
     key : str
         The ``key_added`` of the fit.
     key_added : str, optional
@@ -166,6 +173,8 @@ def transform(
         ``missing`` of ``MCPCA.transform``.
     copy : bool
         Leave ``adata`` unchanged and return a copy with the scores.
+    mod : str, optional
+        The modality of a MuData, in ``adata`` and in ``model`` alike, as for ``mcpca.tl.mcpca``.
 
     Returns
     -------

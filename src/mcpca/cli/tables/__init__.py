@@ -19,7 +19,7 @@ From top to bottom:
     ``dialect``       what its first lines say: encoding, delimiter, header, columns of numbers
     ``parquet``       Parquet
     ``workbook``      sheets of Excel
-    ``annotated``     AnnData (.h5ad, .zarr)
+    ``annotated``     AnnData and MuData (.h5ad, .h5mu, .zarr)
     ``arrays``        .npz and .npy
     ``stdin``         what is piped in, as a file
     ``kinds``         what a file is, from its first bytes

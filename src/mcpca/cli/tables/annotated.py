@@ -1,6 +1,7 @@
-"""AnnData in HDF5 or Zarr: only what is asked for is read, and a matrix that exceeds the memory stays on disk.
+"""AnnData and MuData in HDF5 or Zarr: only what is asked for is read, and a matrix beyond the memory stays on disk.
 
-anndata reads whole files; here its readers of single elements are used, on an open file of h5py or zarr.
+anndata reads whole files; here its readers of single elements are used, on an open file of h5py or zarr. A modality of
+a MuData is a group in the file that is laid out like an AnnData; mudata itself is not needed.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 from ..._data.anndata_rows import counts_in, default_mask
 from ..._data.columns import ColumnSource
 from ..._data.labels import is_missing_text
+from ..._data.mudata_rows import chosen_modality, joint_columns
 from ..._data.sources import as_source
 from ..._utils.optional import require
 from ..._utils.printing import counted
@@ -30,24 +32,28 @@ RAW_COUNTS = "the values look like raw counts; --normalize log1p prepares them, 
 
 
 class Annotated:
-    """An AnnData on disk.
+    """An AnnData on disk, or the modality ``mod`` of a MuData, the only one if none is named.
 
     Attributes
     ----------
     n_obs, n_vars : int
     obs, var : DataFrame
+        ``obs`` of a modality also has the columns of the MuData's ``obs`` that are not among its own.
+    mod : str or None
+        The modality, of a MuData.
     var_names : list of str
     layers, obsm : list of str
     """
 
-    def __init__(self, path: Path, format: str) -> None:
+    def __init__(self, path: Path, format: str, mod: str | None = None) -> None:
         self.path = path
         self.where = str(path)
         self.format = format
         self._read_elem, self._sparse_dataset = _readers()
         self._file = self._open(path)
+        joint = self._enter_modality(mod)
         # The root of a Zarr store may be a single array, which has no keys.
-        groups = set(self._file.keys()) if hasattr(self._file, "keys") else set()
+        groups = self._groups()
         if not {"obs", "var"} <= groups:
             raise foreign_hdf5(path, sorted(groups), self._names_in_first(sorted(groups)))
         # Before anndata 0.7 elements did not say what they are; only the reader of whole files understands those.
@@ -55,11 +61,39 @@ class Annotated:
         # Read whole: they are small beside the matrix, and any of their columns may be asked for.
         self.obs = self._element("obs") if self._whole is None else self._whole.obs
         self.var = self._element("var") if self._whole is None else self._whole.var
+        if joint is not None:
+            try:
+                self.obs = self.obs.join(joint_columns(self.obs, joint, "the joint obs"))
+            except ValueError as error:
+                raise UnusableFileError(self.path, f"is a MuData that is not up to date: {error}") from error
         self.var_names = [str(name) for name in self.var.index]
         self.n_obs = len(self.obs)
         self.n_vars = len(self.var_names)
         self.layers = self._keys("layers")
         self.obsm = self._keys("obsm")
+
+    def _groups(self) -> set[str]:
+        return set(self._file.keys()) if hasattr(self._file, "keys") else set()
+
+    def _enter_modality(self, mod: str | None) -> Any:
+        """Go on with a modality, if this is a MuData, and return the table of its rows for all modalities."""
+        self.mod: str | None = None
+        if not {"mod", "obs"} <= self._groups():
+            if mod is not None:
+                raise UselessOptionError(self.where, f"is no MuData, and --mod {mod} is for one; drop the option.")
+            return None
+        joint = self._element("obs")
+        modalities = self._file["mod"]
+        # In the order of the MuData; a file lists them by the alphabet.
+        names = [str(name) for name in modalities.attrs.get("mod-order", sorted(modalities.keys()))]
+        if not names:
+            raise UnusableFileError(self.where, "is a MuData without modalities; pass the file with the rows.")
+        try:
+            self.mod = chosen_modality(names, mod, "--mod")
+        except ValueError as error:
+            raise UnusableFileError(self.where, f"is a MuData: {error}") from None
+        self._file = modalities[self.mod]
+        return joint
 
     def _names_in_first(self, groups: list[str]) -> list[str]:
         first: Any = self._file[groups[0]] if groups else None

@@ -12,7 +12,7 @@ from .kinds import file_kind
 from .tabular import open_table
 
 
-def context_names(paths: Sequence[Path]) -> list[str]:
+def context_names(paths: Sequence[Path], mod: str | None = None) -> list[str]:
     """Return the columns of the first file; for an AnnData those of ``obs``, for an .npz its 1-D arrays."""
     if not paths:
         return []
@@ -23,7 +23,7 @@ def context_names(paths: Sequence[Path]) -> list[str]:
         # A column without a name, the first of R's tables, cannot be typed.
         return [name for name in open_table(path, kind, Reading()).columns if name]
     if kind.is_anndata:
-        return [str(name) for name in Annotated(path, kind.format).obs.columns]
+        return [str(name) for name in Annotated(path, kind.format, mod).obs.columns]
     if kind.format == "npz":
         npz = Npz(path, Budget(Reading().max_bytes))
         shape = npz.shape()

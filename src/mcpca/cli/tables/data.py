@@ -47,6 +47,8 @@ class Reading:
         The sheet of a workbook; None is the only one with something in it.
     transpose : bool
         Whether lines of the file are features, and its columns are rows: genes x samples.
+    mod : str or None
+        The modality of a MuData to read; None is the only one.
     layer, obsm : str or None
         The matrix of an AnnData to read in place of ``X``.
     mask_var : str or None
@@ -88,6 +90,7 @@ class Reading:
     comment: str | None = None
     sheet: str | None = None
     transpose: bool = False
+    mod: str | None = None
     layer: str | None = None
     obsm: str | None = None
     mask_var: str | None = None

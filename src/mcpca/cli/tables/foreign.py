@@ -13,7 +13,7 @@ from pathlib import Path
 from ._errors import UnusableFileError, quoted_names
 
 HEAD_BYTES = 512  # as many as the farthest of the marks below needs
-READABLE = "delimited text (also .gz), Parquet, .xlsx, .h5ad, .zarr, .npz or .npy"
+READABLE = "delimited text (also .gz), Parquet, .xlsx, .h5ad, .h5mu, .zarr, .npz or .npy"
 _SAVE = f"save its table as {READABLE}"
 _UNPACK = "unpack it first"
 _DRAWN_FROM = "pass the table that it was drawn from"
@@ -116,8 +116,6 @@ def foreign_hdf5(path: Path, groups: Sequence[str], in_first: Collection[str]) -
         what = "a loom file"
     elif {"assays", "cell.names"} <= entries:
         what, way_out = "a Seurat file (h5Seurat)", "in R, zellkonverter::writeH5AD saves it as .h5ad"
-    elif {"mod", "obs"} <= entries:
-        what, way_out = "a MuData (.h5mu)", "save one of its modalities as .h5ad"
     else:
         way_out = f"save its rows as {READABLE}"
         return UnusableFileError(

@@ -19,6 +19,7 @@ from .foreign import HEAD_BYTES, foreign_zip, refuse_foreign
 _MAGIC = {
     b"PAR1": "Parquet",
     b"\x89HDF\r\n\x1a\n": "h5ad",  # HDF5; whether it is an AnnData is seen when it is opened
+    b"MuData (format-version=": "h5ad",  # HDF5 behind a block of text, which says what it is
     b"\x93NUMPY": "npy",
     b"PK\x03\x04": "zip",
     b"PK\x05\x06": "zip",  # without entries

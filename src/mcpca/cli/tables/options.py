@@ -25,6 +25,7 @@ _OPTIONS = {
     "index": ("--index", ROWS, "files of rows"),
     "features": ("--features", ROWS, "files of rows"),
     "drop": ("--drop", ROWS, "files of rows"),
+    "mod": ("--mod", _ANNDATA, "MuData (.h5mu, .zarr)"),
     "layer": ("--layer", _ANNDATA, "AnnData (.h5ad, .zarr)"),
     "obsm": ("--obsm", _ANNDATA, "AnnData (.h5ad, .zarr)"),
     "mask_var": ("--mask-var", _ANNDATA, "AnnData (.h5ad, .zarr); choose columns with --features"),

@@ -40,7 +40,7 @@ from .transposed import read_transposed
 __all__ = ["doubtful_names", "load_moments", "no_context_error", "read_data", "stem_of"]
 
 # Of files that are taken from a folder; files that are named themselves may have any ending.
-_ENDINGS = (".csv", ".tsv", ".tab", ".parquet", ".pq", ".xlsx", ".xlsm", ".npy", ".h5ad", ".zarr", ".npz")
+_ENDINGS = (".csv", ".tsv", ".tab", ".parquet", ".pq", ".xlsx", ".xlsm", ".npy", ".h5ad", ".h5mu", ".zarr", ".npz")
 _NEARLY_DONE = 0.99  # the most that is reported within a file: 100% is reported when it has been read
 
 
@@ -57,9 +57,9 @@ def read_data(
     Parameters
     ----------
     paths : sequence of Path
-        Delimited text (also packed by gzip), Parquet, Excel, AnnData (.h5ad, .zarr), .npz, .npy, or saved moments,
-        recognised by their content. Several files, or those in a folder, hold one context each, named after the file;
-        with ``reading.context`` they are parts of one table.
+        Delimited text (also packed by gzip), Parquet, Excel, AnnData and MuData (.h5ad, .h5mu, .zarr), .npz, .npy, or
+        saved moments, recognised by their content. Several files, or those in a folder, hold one context each, named
+        after the file; with ``reading.context`` they are parts of one table.
     reading : Reading
     features : sequence of str or None
         Features that must be there, those of a model; columns are put into this order.
@@ -191,7 +191,7 @@ def open_part(
         read = read_transposed if reading.transpose else read_table
         return read(open_table(path, kind, reading), reading, wanted, budget, report_share)
     if kind.is_anndata:
-        return Annotated(path, kind.format).read(reading, wanted, budget)
+        return Annotated(path, kind.format, reading.mod).read(reading, wanted, budget)
     if kind.format == "npz":
         return Npz(path, budget).read(reading, wanted)
     if kind.format == "npy":
