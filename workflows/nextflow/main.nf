@@ -4,7 +4,7 @@
 process MCPCA_FIT {
     tag "${name}"
     cpus 2
-    memory 4.GB
+    memory '4 GB'
     publishDir "results/mcpca", mode: 'copy'
 
     // 4: nothing is above noise, which is an answer about these rows and no reason to stop the others.
@@ -23,7 +23,7 @@ process MCPCA_FIT {
     script:
     """
     export OPENBLAS_NUM_THREADS=${task.cpus}
-    mcpca fit '${data}' --context '${context}' ${options} \\
+    mcpca fit ${data} --context '${context}' ${options} \\
         --max-memory ${task.memory.toMega().intdiv(2)} \\
         --report --picture --format csv --out '${name}'
     """
@@ -34,5 +34,5 @@ workflow {
         error "--data FILE and --context COLUMN are needed"
     }
     rows = file(params.data, checkIfExists: true)
-    MCPCA_FIT(Channel.of([rows.simpleName, rows, params.context, params.options ?: '']))
+    MCPCA_FIT(channel.of([rows.simpleName, rows, params.context, params.options ?: '']))
 }
