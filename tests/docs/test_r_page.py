@@ -22,7 +22,7 @@ def run_in_r(code, folder):
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = os.environ | {"PATH": path, "OPENBLAS_NUM_THREADS": "1", "MCPCA_PROGRESS": "0"}
     command = ["Rscript", "--vanilla", "page.R"]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=900)
 
 
 def need(packages, folder):

@@ -78,7 +78,7 @@ def run(command, folder):
     """Run a command by the shell, as Galaxy does, with this Python's mcpca; return its exit code."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = os.environ | {"PATH": path, "MCPCA_PROGRESS": "0"}
-    return subprocess.run(["bash", "-c", command], cwd=folder, env=environment, timeout=300).returncode
+    return subprocess.run(["bash", "-c", command], cwd=folder, env=environment, timeout=900).returncode
 
 
 def run_here(command, folder, monkeypatch):
@@ -203,5 +203,5 @@ def test_the_linter_has_nothing_to_say():
     if planemo is None:
         pytest.skip("planemo is not installed")
     command = [planemo, "lint", "--fail_level", "warn", str(WRAPPER)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr

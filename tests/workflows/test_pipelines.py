@@ -28,7 +28,7 @@ def environment(folder):
 
 
 def run(command, folder):
-    return subprocess.run(command, cwd=folder, env=environment(folder), capture_output=True, text=True, timeout=300)
+    return subprocess.run(command, cwd=folder, env=environment(folder), capture_output=True, text=True, timeout=900)
 
 
 # Snakemake
@@ -122,7 +122,7 @@ def test_nextflow_runs_the_process(tmp_path):
         env=environment(tmp_path) | {"HOME": os.environ["HOME"], "NXF_OFFLINE": "true"},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert (tmp_path / "results" / "mcpca" / "tissues" / "report.html").exists()
