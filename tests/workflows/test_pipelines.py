@@ -35,7 +35,7 @@ def run(command, folder):
 
 
 def rules():
-    return (SNAKEMAKE / "mcpca.smk").read_text(encoding="utf-8")
+    return (SNAKEMAKE / "Snakefile").read_text(encoding="utf-8")
 
 
 def test_options_in_the_rules_exist(capsys):
@@ -54,7 +54,7 @@ def test_options_in_the_rules_exist(capsys):
 def workflow(tmp_path):
     if shutil.which("snakemake") is None:
         pytest.skip("snakemake is not installed")
-    for name in ("mcpca.smk", "config.yaml"):
+    for name in ("Snakefile", "config.yaml"):
         shutil.copy(SNAKEMAKE / name, tmp_path / name)
     shutil.copy(ROWS, tmp_path / "rows.csv")
     new = pd.read_csv(ROWS).iloc[::4, 1:]
@@ -63,7 +63,7 @@ def workflow(tmp_path):
 
 
 def test_snakemake_fits_transforms_and_fits_again(workflow):
-    command = ["snakemake", "--snakefile", "mcpca.smk", "--configfile", "config.yaml", "--cores", "1"]
+    command = ["snakemake", "--configfile", "config.yaml", "--cores", "1"]
     done = run(command, workflow)
     assert done.returncode == 0, done.stderr + "".join(log.read_text() for log in workflow.glob("logs/**/*.log"))
     results = workflow / "results" / "mcpca"
