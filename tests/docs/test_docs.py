@@ -27,7 +27,7 @@ from mcpca.datasets import make_contexts
 NOT_RUN = [("docs/devices.md", "needs JAX", "import jax")]
 
 # What a fence may say; directives of Sphinx ({toctree}, {eval-rst}, ...) and cells run when the pages are built.
-LANGUAGES = {"python", "bash", "text"}
+LANGUAGES = {"python", "bash", "text", "r"}
 
 PUBLIC = {
     "mcpca": [name for name in mcpca.__all__ if not inspect.ismodule(getattr(mcpca, name))],
