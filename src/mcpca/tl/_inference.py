@@ -106,7 +106,7 @@ def context_dependence(
     n_jobs: int | None = None,
     verbose: Any = None,
 ) -> ContextDependence:
-    """Test which MCPCs differ between contexts, and which are in all contexts alike.
+    """Test which MCPCs differ between contexts, and which are the same in all of them.
 
     Parameters
     ----------
@@ -164,7 +164,7 @@ def bootstrap(
     random_state: Any = NOT_GIVEN,
     verbose: Any = None,
 ) -> Bootstrap:
-    """Resample the rows of each context, fit again, and measure how far the answer moves.
+    """Resample the rows of each context, fit again, and measure how much the answer changes.
 
     Parameters
     ----------
