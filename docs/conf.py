@@ -119,7 +119,6 @@ html_theme_options = {
     "secondary_sidebar_items": ["page-toc"],
     "footer_start": ["copyright"],
     "footer_end": [],
-    "pygments_light_style": "default",
 }
 html_sidebars = {"index": []}
 
@@ -142,6 +141,15 @@ def _draw_rooms(app: Any) -> None:
     rooms.main(HERE / "_build" / "architecture")
 
 
+_EMPTY_HEADING = re.compile(r"<th((?: class=\"[^\"]*\")?)>(?:\s|<p>\s*</p>)*</th>")
+
+
+def _corners_are_no_headings(app: Any, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
+    """Make cells of empty headings, such as the corner of a table: screen readers would announce a heading of nothing."""
+    if "body" in context:
+        context["body"] = _EMPTY_HEADING.sub(r"<td\1></td>", context["body"])
+
+
 def _is_no_error(record: standard_logging.LogRecord) -> bool:
     """Lower the warning of an inventory that cannot be fetched: pages then lack links out, and nothing else."""
     if record.levelno == standard_logging.WARNING and "inventories" in str(record.msg):
@@ -154,4 +162,5 @@ def setup(app: Any) -> None:
     if LINKS_OUT:
         standard_logging.getLogger("sphinx.sphinx.ext.intersphinx").addFilter(_is_no_error)
     app.connect("builder-inited", _draw_rooms)
+    app.connect("html-page-context", _corners_are_no_headings)
     app.connect("build-finished", _warn_of_network)
