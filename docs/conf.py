@@ -145,7 +145,7 @@ _EMPTY_HEADING = re.compile(r"<th((?: class=\"[^\"]*\")?)>(?:\s|<p>\s*</p>)*</th
 
 
 def _corners_are_no_headings(app: Any, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
-    """Turn empty headings of tables, such as corners, into cells: screen readers would announce a heading of nothing."""
+    """Turn empty headings of tables, such as corners, into cells: screen readers would announce an empty heading."""
     if "body" in context:
         context["body"] = _EMPTY_HEADING.sub(r"<td\1></td>", context["body"])
 
