@@ -121,6 +121,7 @@ html_theme_options = {
     "footer_end": [],
 }
 html_sidebars = {"index": []}
+html_context = {"default_mode": "auto"}
 
 _LOADED = re.compile(r"""<(?:script|link|img|iframe)\b[^>]*?\b(?:src|href)=["'](?:https?:)?//[^"']+""")
 
@@ -144,10 +145,17 @@ def _draw_rooms(app: Any) -> None:
 _EMPTY_HEADING = re.compile(r"<th((?: class=\"[^\"]*\")?)>(?:\s|<p>\s*</p>)*</th>")
 
 
-def _corners_are_no_headings(app: Any, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
-    """Turn empty headings of tables, such as corners, into cells: screen readers would announce an empty heading."""
+_DRAWN = re.compile(r'(<img alt=")[^"]*\b[0-9a-f]{32,}\.(?:png|svg)(")')
+
+
+def _say_what_is_meant(app: Any, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
+    """Mend what screen readers would read out: the names of files of pictures drawn by cells, and empty headings.
+
+    Empty headings, such as the corner of a table, become cells.
+    """
     if "body" in context:
-        context["body"] = _EMPTY_HEADING.sub(r"<td\1></td>", context["body"])
+        body = _EMPTY_HEADING.sub(r"<td\1></td>", context["body"])
+        context["body"] = _DRAWN.sub(r"\1Picture drawn by the code above\2", body)
 
 
 def _is_no_error(record: standard_logging.LogRecord) -> bool:
@@ -162,5 +170,5 @@ def setup(app: Any) -> None:
     if LINKS_OUT:
         standard_logging.getLogger("sphinx.sphinx.ext.intersphinx").addFilter(_is_no_error)
     app.connect("builder-inited", _draw_rooms)
-    app.connect("html-page-context", _corners_are_no_headings)
+    app.connect("html-page-context", _say_what_is_meant)
     app.connect("build-finished", _warn_of_network)
