@@ -1,8 +1,13 @@
-"""How the documentation is built: `make docs`. Nothing here or in the pages it makes needs the network."""
+"""How the documentation is built: `make docs`. Nothing here or in the pages it makes needs the network.
+
+Links into the pages of NumPy, pandas and others are added where these are published: on Read the Docs, or with
+``MCPCA_INTERSPHINX=1`` in the environment. Their inventories are then fetched; one that cannot be is no error.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import logging as standard_logging
 import os
 import re
 import sys
@@ -21,7 +26,14 @@ author = "The mcpca developers"
 project_copyright = "The mcpca developers"
 version = release = installed_version("mcpca")
 
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "numpydoc", "sphinx_design"]
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "numpydoc",
+    "sphinx_design",
+    "sphinx_copybutton",
+]
 exclude_patterns = ["_build", "**.ipynb_checkpoints"]
 nitpicky = False
 
@@ -59,6 +71,43 @@ autodoc_member_order = "bysource"
 autodoc_default_options = {"members": True}
 numpydoc_show_class_members = False
 
+LINKS_OUT = bool(os.environ.get("READTHEDOCS") or os.environ.get("MCPCA_INTERSPHINX"))
+if LINKS_OUT:
+    extensions.append("sphinx.ext.intersphinx")
+    intersphinx_timeout = 20
+    intersphinx_mapping = {
+        "python": ("https://docs.python.org/3/", None),
+        "numpy": ("https://numpy.org/doc/stable/", None),
+        "scipy": ("https://docs.scipy.org/doc/scipy/", None),
+        "sklearn": ("https://scikit-learn.org/stable/", None),
+        "pandas": ("https://pandas.pydata.org/docs/", None),
+        "matplotlib": ("https://matplotlib.org/stable/", None),
+        "anndata": ("https://anndata.readthedocs.io/en/stable/", None),
+        "scanpy": ("https://scanpy.readthedocs.io/en/stable/", None),
+        "dask": ("https://docs.dask.org/en/stable/", None),
+    }
+    # Words such as "bool" point to labels of Python's inventory. If it is missing they stay words; the build without
+    # links out warns of labels that are missing here.
+    suppress_warnings = ["ref.ref", "ref.term"]
+    # Types in docstrings become links: these names, and no other word of a type.
+    numpydoc_xref_param_type = True
+    numpydoc_xref_ignore = "all"
+    numpydoc_xref_aliases = {
+        "AnnData": "anndata.AnnData",
+        "Axes": "matplotlib.axes.Axes",
+        "Figure": "matplotlib.figure.Figure",
+        "DataFrame": "pandas.DataFrame",
+        "Series": "pandas.Series",
+        "Generator": "numpy.random.Generator",
+        "RandomState": "numpy.random.RandomState",
+        "ndarray": "numpy.ndarray",
+        "Path": "pathlib.Path",
+        "Pipeline": "sklearn.pipeline.Pipeline",
+    }
+
+# A button copies what is typed, not the prompts and not what is printed.
+copybutton_exclude = ".linenos, .gp, .go"
+
 html_theme = "pydata_sphinx_theme"
 html_title = "mcpca"
 html_static_path = ["_static"]
@@ -68,13 +117,14 @@ html_theme_options = {
     "navigation_with_keys": False,
     "show_nav_level": 1,
     "navbar_align": "left",
+    "github_url": "https://github.com/mcpca/mcpca",
     "header_links_before_dropdown": 5,
     "secondary_sidebar_items": ["page-toc"],
     "footer_start": ["copyright"],
     "footer_end": [],
-    "pygments_light_style": "default",
 }
 html_sidebars = {"index": []}
+html_context = {"default_mode": "auto"}
 
 _LOADED = re.compile(r"""<(?:script|link|img|iframe)\b[^>]*?\b(?:src|href)=["'](?:https?:)?//[^"']+""")
 
@@ -95,7 +145,33 @@ def _draw_rooms(app: Any) -> None:
     rooms.main(HERE / "_build" / "architecture")
 
 
+_EMPTY_HEADING = re.compile(r"<th((?: class=\"[^\"]*\")?)>(?:\s|<p>\s*</p>)*</th>")
+
+
+_DRAWN = re.compile(r'(<img alt=")[^"]*\b[0-9a-f]{32,}\.(?:png|svg)(")')
+
+
+def _say_what_is_meant(app: Any, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
+    """Mend what screen readers would read out: the names of files of pictures drawn by cells, and empty headings.
+
+    Empty headings, such as the corner of a table, become cells.
+    """
+    if "body" in context:
+        body = _EMPTY_HEADING.sub(r"<td\1></td>", context["body"])
+        context["body"] = _DRAWN.sub(r"\1Picture drawn by the code above\2", body)
+
+
+def _is_no_error(record: standard_logging.LogRecord) -> bool:
+    """Lower the warning of an inventory that cannot be fetched: pages then lack links out, and nothing else."""
+    if record.levelno == standard_logging.WARNING and "inventories" in str(record.msg):
+        record.levelno, record.levelname = standard_logging.INFO, "INFO"
+    return True
+
+
 def setup(app: Any) -> None:
     """Connect what is done before pages are read, and the check at the end of the build."""
+    if LINKS_OUT:
+        standard_logging.getLogger("sphinx.sphinx.ext.intersphinx").addFilter(_is_no_error)
     app.connect("builder-inited", _draw_rooms)
+    app.connect("html-page-context", _say_what_is_meant)
     app.connect("build-finished", _warn_of_network)

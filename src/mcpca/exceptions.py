@@ -90,7 +90,7 @@ class NoStableRankError(ValueError):
 
 
 class NotCountsWarning(UserWarning):
-    """The rows are to be prepared as raw counts, and do not look like counts: they may have been prepared before."""
+    """The rows are to be prepared as raw counts but do not look like counts: they may already be normalised."""
 
 
 class NothingAboveNoiseError(ValueError):
@@ -102,7 +102,7 @@ class NothingAboveNoiseError(ValueError):
 
 
 class NuisanceWarning(UserWarning):
-    """Batch or covariates do not vary within any context: what they do cannot be told from what contexts do."""
+    """Batch or covariates do not vary within any context, so their effect cannot be told from that of contexts."""
 
 
 class RankExceedsDataError(ValueError):

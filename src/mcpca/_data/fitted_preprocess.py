@@ -29,7 +29,7 @@ from .row_steps import (
 
 @dataclass(frozen=True, repr=False)
 class FittedPreprocess(Shown):
-    """What was done to the rows of a fit, with all that it took of them: the same is done to later rows.
+    """The preprocessing of a fit, with everything it learned from the rows; it is applied to later rows too.
 
     Attributes
     ----------

@@ -25,7 +25,7 @@ _WAYS = "pass 'log1p' or 'pearson', a function of a block of rows, a Preprocess,
 
 @dataclass(frozen=True)
 class Preprocess:
-    """Steps that are applied to each row while it is read, for raw counts above all.
+    """Preprocessing steps applied to each row while it is read, mainly for raw counts.
 
     Every parameter ``preprocess`` takes one; "log1p", or a function, stands for ``Preprocess`` of that kind. Rows are
     prepared block by block in every pass, in memory, in a file and on Dask alike, so there is never a copy of the

@@ -36,7 +36,7 @@ def context_dependence(
     n_jobs: int | None = None,
     verbose: Any = None,
 ) -> ContextDependence:
-    """Fit r MCPCs, and test which of them differ between contexts and which are in all contexts alike.
+    """Fit r MCPCs, and test which of them differ between contexts and which are the same in all of them.
 
     Where none differ, there is nothing that contexts could tell apart, and PCA of the pooled rows, centred by context,
     would do.

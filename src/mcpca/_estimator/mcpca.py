@@ -1011,7 +1011,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         rng: Any = None,
         verbose: Any = None,
     ) -> Bootstrap:
-        """Resample the rows of each context, fit again, and measure how far the answer moves.
+        """Resample the rows of each context, fit again, and measure how much the answer changes.
 
         Parameters
         ----------
@@ -1192,7 +1192,7 @@ class MCPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, au
         n_jobs: int | None = None,
         verbose: Any = None,
     ) -> ContextDependence:
-        """Test which MCPCs differ between contexts, and which are in all contexts alike.
+        """Test which MCPCs differ between contexts, and which are the same in all of them.
 
         Axes that are in all contexts alike are what PCA of the pooled rows, centred by context, finds as well; and axes
         that were fitted to contexts without any difference look as if there were some. So axes are fitted to one half

@@ -30,7 +30,7 @@ _ALIKE = "in all contexts alike (pooled PCA would do)"
 
 @dataclass(frozen=True, repr=False)
 class ContextDependence(Shown):
-    """Which axes differ between contexts, and which are in all contexts alike.
+    """Which axes differ between contexts, and which are the same in all of them.
 
     Attributes
     ----------

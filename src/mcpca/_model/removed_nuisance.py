@@ -26,7 +26,7 @@ _ARRAYS = ("shares", "ranks", "cell_contexts", "cell_levels", "cell_counts", "sh
 
 @dataclass(frozen=True, repr=False)
 class RemovedNuisance(Shown):
-    """What ``batch`` and ``covariates`` took out of the covariances of a fit.
+    """What ``batch`` and ``covariates`` removed from the covariances of a fit.
 
     Attributes
     ----------

@@ -148,7 +148,7 @@ class RankSelection(Shown):
 
     @property
     def components(self) -> Any:
-        """What is known of each MCPC: a pandas DataFrame with a row for each, or a dict of arrays without pandas.
+        """What is known about each MCPC: a pandas DataFrame with a row for each, or a dict of arrays without pandas.
 
         "recommended" (mean ``|cos|`` between halves above ``threshold``) and "replicates" (above 0.9), that mean as
         "agreement", its interval from "low" to "high", and whether it is "close" to the threshold; whether most of it

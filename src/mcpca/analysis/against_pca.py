@@ -60,7 +60,7 @@ class PCAComparison(Shown):
     loadings: str = AS_FITTED
 
     def plot(self, component: Any = 0) -> Figure:
-        """Draw every PC beside one MCPC, by overlap and correlation of variances: the paper's Fig. 4E-F."""
+        """Draw every PC compared with one MCPC, by overlap and correlation of variances: the paper's Fig. 4E-F."""
         # Late, because Matplotlib is an extra.
         from ..plotting import plot_pca_comparison
 

@@ -63,7 +63,7 @@ def describe(
     corrected: bool = True,
     key: str = "mcpca",
 ) -> dict[str, str]:
-    """Write a card of plain text for each MCPC, to read or to give to a language model that is to label it.
+    """Write a card of plain text for each MCPC, to read or to give to a language model for a label.
 
     The paper gives the sets enriched at FDR < 0.001 to a language model, which summarises them in a label per MCPC.
 

@@ -96,7 +96,7 @@ def temporal_order(
     missing: Literal["error", "drop"] = "error",
     key: str = "mcpca",
 ) -> TemporalOrder:
-    """Find when each group of contexts (fiction, science) has most of each MCPC, and the order of these peaks.
+    """Find when each MCPC peaks in each group of contexts (fiction, science), and the order of these peaks.
 
     Parameters
     ----------

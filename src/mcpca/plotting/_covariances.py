@@ -40,7 +40,7 @@ def plot_covariances(
     key: str = "mcpca",
     ax: Figure | None = None,
 ) -> Figure:
-    """Draw the covariance of each context that the model has, ``A diag(b_i) A^T``, and below it that of the rows.
+    """Draw the model's covariance of each context, ``A diag(b_i) A^T``, and below it that of the rows.
 
     Parameters
     ----------

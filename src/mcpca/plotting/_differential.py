@@ -23,7 +23,7 @@ def plot_differential_variance(
     order: Literal["given", "ratio"] = "given",
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw how many times as much of each MCPC one group of contexts has as the other, with intervals.
+    """Draw the ratio of the variance along each MCPC between two groups of contexts, with intervals.
 
     Filled points are significant after correction: orange where the group that is compared has more, blue where it has
     less. Beside them are the ratio, its interval, and the corrected p-value that decided.

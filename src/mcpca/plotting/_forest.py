@@ -39,7 +39,7 @@ _LOGISTIC = ("coefficient", "lower", "upper", "p", "sd")  # columns of ``analysi
 
 
 def plot_forest(result: Any, *, model: Literal["joint", "selected", "each"] = "joint", ax: Axes | None = None) -> Axes:
-    """Draw the ratio of each predictor of a model of several with its interval: the paper's Fig. S3H.
+    """Draw the ratio of each predictor in a joint model, with its interval: the paper's Fig. S3H.
 
     Points are hazard or odds ratios, orange where the risk rises with the predictor, blue where it falls. Beside them
     are the ratio for one standard deviation of the predictor, its 95% interval, and p.

@@ -31,7 +31,7 @@ _HATCHES = ("", "////", "....", "xx", "\\\\\\\\", "||", "--", "oo")
 
 
 def plot_link_recall(table: Any, *, kind: Literal["auto", "bars", "heatmap"] = "auto", ax: Axes | None = None) -> Axes:
-    """Draw the recall of known links between contexts, by collection of links and by what contexts are described by.
+    """Draw the recall of known links between contexts, by collection of links and by description of contexts.
 
     Parameters
     ----------

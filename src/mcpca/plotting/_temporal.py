@@ -29,7 +29,7 @@ _LONGEST = 20  # characters of a node and of a group
 
 
 def plot_temporal_order(result: Any, *, ax: Axes | None = None) -> Axes:
-    """Draw the order in which groups of contexts have most of each MCPC: time from left to right, groups as lanes.
+    """Draw the order in which each MCPC peaks in groups of contexts: time from left to right, groups as lanes.
 
     A node is an MCPC at the time of its peak in a group, on a bar over the times with at least half (``share``) of it.
     Thick arrows follow one MCPC from group to group, thin grey ones a group from one MCPC to the next.

@@ -45,7 +45,7 @@ def plot_context_tree(
     key: str = "mcpca",
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw the hierarchical clustering of contexts by their loadings as a tree, with its leaves at the right.
+    """Draw the hierarchical clustering of contexts by their loadings as a tree, with its leaves on the right.
 
     Two branches join at the distance of their clusters.
 

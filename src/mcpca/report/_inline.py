@@ -80,7 +80,7 @@ def report(
     overwrite: bool = False,
     **options: Any,
 ) -> Report:
-    """Return the report of a fitted model, which notebooks show inline; with ``path`` it is a file, too.
+    """Return the report of a fitted model, which notebooks show inline; with ``path`` also write it to a file.
 
     Parameters
     ----------

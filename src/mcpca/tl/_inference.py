@@ -113,7 +113,7 @@ def context_dependence(
     verbose: Any = None,
     mod: str | None = None,
 ) -> ContextDependence:
-    """Test which MCPCs differ between contexts, and which are in all contexts alike.
+    """Test which MCPCs differ between contexts, and which are the same in all of them.
 
     Parameters
     ----------
@@ -173,7 +173,7 @@ def bootstrap(
     verbose: Any = None,
     mod: str | None = None,
 ) -> Bootstrap:
-    """Resample the rows of each context, fit again, and measure how far the answer moves.
+    """Resample the rows of each context, fit again, and measure how much the answer changes.
 
     Parameters
     ----------
