@@ -3,11 +3,23 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: test test-torch test-scanpy browser lint docs demo benchmark paper studies clean
+.PHONY: test coverage mutation test-torch test-scanpy browser lint docs demo benchmark paper studies clean
 
 # A process for each of two cores, with one thread of BLAS: more would wait for each other. Threads have tests of their own.
 test: $(VENV)/.test
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile
+
+# The same tests, and which lines and branches of src none of them runs, those of processes that tests start included.
+# Fails below the floor in pyproject.toml.
+coverage: $(VENV)/.test
+	rm -f .coverage .coverage.*
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m coverage run -m pytest -q -n 2 --dist loadfile
+	$(BIN)/python -m coverage combine -q
+	$(BIN)/python -m coverage report
+
+# Faults put into the numerical core one at a time: does a test fail? MUTATION="--modules _solvers/lsq.py --minutes 5".
+mutation: $(VENV)/.test $(VENV)/.mutation
+	$(BIN)/python benchmarks/mutation.py $(MUTATION)
 
 # Chromium for the tests of the report, which are skipped where it is not found.
 browser:
@@ -58,7 +70,8 @@ studies: $(VENV)/.studies
 	$(BIN)/python studies/run.py $(STUDY) --data $(DATA) --output study-output
 
 clean:
-	rm -rf $(VENV) demo-output benchmark-output paper-output study-output docs/_build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) demo-output benchmark-output paper-output study-output docs/_build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache \
+	  .mutation .coverage .coverage.*
 
 # One stamp per set of extras: `make demo` installs no test tools and the other way round.
 $(VENV)/.%: pyproject.toml | $(VENV)/bin/python
