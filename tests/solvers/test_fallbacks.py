@@ -7,10 +7,10 @@ from axes import axes_apart, orthonormal
 from mcpca import decompose
 from mcpca._covariances.stack import CovarianceStack
 from mcpca._solvers import joint, loadings, lsq, ml, mspm, orthogonal, scoring
-from mcpca._solvers.climbing import Peaks
+from mcpca._solvers.climbing import Peaks, power_steps
 from mcpca._solvers.likelihood import likelihood_of
 from mcpca._solvers.weighted import weighted_diagonaliser
-from twins import compose, random_problem, sampled_problem
+from twins import F_in_full, compose, random_problem, right_singular_matrices, sampled_problem
 
 
 def test_refinement_gives_up_where_a_direction_has_no_variance():
@@ -141,6 +141,16 @@ def test_maxima_that_compete_are_not_taken_together(sign, share, together):
     expected = [0, 1] if together else [0]
     assert chosen_block(leaning, np.eye(3)[:2], [1.0, 0.99]) == expected
     assert chosen_block(np.eye(3)[:2], leaning, [1.0, 0.99]) == expected
+
+
+def test_the_height_of_a_maximum_is_F_there(rng):
+    _, _, T = sampled_problem(rng, 5, 6, 3, 60, 0.3)
+    U, D = mspm.row_space(T, 3)
+    a, b = rng.standard_normal((4, 6)), rng.standard_normal((4, 5))
+    peaks = power_steps(T, U / D, a / np.linalg.norm(a, axis=1)[:, None], b / np.linalg.norm(b, axis=1)[:, None], 1e-9)
+    V = right_singular_matrices(T, 3)
+    np.testing.assert_allclose(peaks.F, [F_in_full(V, *pair) for pair in zip(peaks.a, peaks.b, strict=True)])
+    assert (peaks.F < 0.999).all()
 
 
 def test_one_start_is_enough_for_planted_axes(rng, monkeypatch):
