@@ -12,7 +12,10 @@ test: $(VENV)/.test
 # The same tests, and which lines and branches of src none of them runs, those of processes that tests start included.
 # Fails below the floor in pyproject.toml.
 coverage: $(VENV)/.test
+	rm -f .coverage .coverage.*
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile --cov --cov-report= --cov-fail-under=0
+# Of processes that ended after the last test.
+	! ls .coverage.* >/dev/null 2>&1 || $(BIN)/python -m coverage combine -q --append
 	$(BIN)/python -m coverage report
 
 # Faults put into the numerical core one at a time: does a test fail? MUTATION="--modules _solvers/lsq.py --minutes 5".
