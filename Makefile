@@ -4,13 +4,26 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 # Of [dependency-groups] in pyproject.toml; demo is an extra that users have too.
-GROUPS := test test-torch test-scanpy matrix lint docs benchmark studies
+GROUPS := test mutation test-torch test-scanpy matrix lint docs benchmark studies
 
-.PHONY: test test-torch test-scanpy test-matrix constraints browser lint docs demo benchmark paper studies clean
+.PHONY: test coverage mutation test-torch test-scanpy test-matrix constraints browser lint docs demo benchmark paper studies clean
 
 # A process for each of two cores, with one thread of BLAS: more would wait for each other. Threads have tests of their own.
 test: $(VENV)/.test
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile $(PYTEST)
+
+# The same tests, and which lines and branches of src none of them runs, those of processes that tests start included.
+# Fails below the floor in pyproject.toml.
+coverage: $(VENV)/.test
+	rm -f .coverage .coverage.*
+	$(MAKE) test PYTEST="--cov --cov-report= --cov-fail-under=0"
+# Of processes that ended after the last test.
+	! ls .coverage.* >/dev/null 2>&1 || $(BIN)/python -m coverage combine -q --append
+	$(BIN)/python -m coverage report
+
+# Faults put into the numerical core one at a time: does a test fail? MUTATION="--modules _solvers/lsq.py --minutes 5".
+mutation: $(VENV)/.test $(VENV)/.mutation
+	$(BIN)/python benchmarks/mutation.py $(MUTATION)
 
 # Chromium for the tests of the report, which are skipped where it is not found.
 browser:
@@ -102,7 +115,8 @@ studies: $(VENV)/.studies
 	$(BIN)/python studies/run.py $(STUDY) --data $(DATA) --output study-output
 
 clean:
-	rm -rf $(VENV) demo-output benchmark-output paper-output study-output docs/_build .nox .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) demo-output benchmark-output paper-output study-output docs/_build .nox .pytest_cache .mypy_cache .ruff_cache .import_linter_cache \
+	  .mutation .coverage .coverage.*
 
 $(VENV)/.tools: tools/requirements.txt pyproject.toml | $(BIN)/uv
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --requirement tools/requirements.txt --editable .

@@ -6,7 +6,7 @@ import pytest
 from mcpca import MCPCA, decompose
 from mcpca._covariances.packed import InCore, PackedSlices
 from mcpca._covariances.stack import CovarianceStack, each_congruence
-from mcpca._covariances.subspace import compress
+from mcpca._covariances.subspace import compress, mix_contexts
 from mcpca._model.facets import facets
 from mcpca._solvers import loadings as least_squares
 from mcpca._utils import parallel
@@ -49,6 +49,21 @@ def test_products_in_the_span_are_those_with_the_covariances(S, within, rng):
     parts = inside.each_congruence(lambda part, C: (part, C), N)
     assert [part.start for part, _ in parts] == [0, *(part.stop for part, _ in parts[:-1])]
     np.testing.assert_allclose(np.concatenate([C for _, C in parts]), N @ cross @ N, rtol=1e-7, atol=1e-8)
+
+
+def test_combinations_of_contexts_are_one_step_of_subspace_iteration(rng):
+    """From the variances along r directions: ``qr(P P^T Q)``, P the entries of the slices among these directions."""
+    k, r, e = 30, 3, 4
+    T = np.stack([M @ M.T for M in rng.standard_normal((k, 5, 5))])
+    packed = PackedSlices.of(CovarianceStack(T), np.eye(5))
+    slices, Q = mix_contexts(packed, r, e)
+    np.testing.assert_allclose(Q.T @ Q, np.eye(e), atol=1e-12)
+    np.testing.assert_allclose(slices, np.tensordot(Q.T, T, axes=1), atol=1e-10)
+    P = T[:, :r, :r].reshape(k, r * r)
+    # Three variances, and the covariance of the first two directions.
+    start = np.column_stack([T[:, 0, 0], T[:, 1, 1], T[:, 2, 2], T[:, 0, 1]])
+    expected = np.linalg.qr(P @ P.T @ np.linalg.qr(start)[0])[0]
+    np.testing.assert_allclose(Q @ Q.T, expected @ expected.T, atol=1e-10)
 
 
 def test_congruences_come_in_slices_of_contexts(S, within, monkeypatch):

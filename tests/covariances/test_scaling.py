@@ -126,9 +126,13 @@ def test_single_precision(monkeypatch, form, way):
         same(FORMS[form](model(), rows(e, np.float32)), e, plain)
 
 
-def test_rows_that_begin_with_zeros():
+@pytest.mark.parametrize("way", ["formed", "passed over"])
+def test_rows_that_begin_with_zeros(monkeypatch, way):
+    monkeypatch.setattr(mcpca._covariances.fit_data, "by_passes", lambda *_: way == "passed over")
     X = rows(0)
     X[:60] = 0
+    # The middle and the end are looked at, too: then all rows have to be searched for one that is not zero.
+    X[[len(X) // 2 - 1, -1]] = 0
     plain = model().fit(X, DATA.y)
     for e in (-300, 300):
         with pytest.MonkeyPatch.context() as patch:

@@ -33,6 +33,20 @@ def test_canonical_form_forgets_sign_and_order(rng):
         np.testing.assert_array_equal(left, right)
 
 
+def test_columns_of_zeros_have_no_sign():
+    A, B = np.zeros((3, 2)), np.zeros((4, 2))
+    A2, B2, order = canonical_order(A, B)
+    assert not np.signbit(A2).any()
+    assert not B2.any()
+    assert order.tolist() == [0, 1]
+    match = match_components(np.eye(3)[:, :2], np.eye(3)[:, 1:])
+    assert match.indices.tolist() == [1, 0]
+    assert match.cosines.tolist() == [1, 0]
+    assert match.signs.tolist() == [1, 1]
+    assert "2 columns matched" in str(match)
+    assert "2 of them are in another place" in str(match)
+
+
 def test_ties_do_not_hang_on_rounding():
     A = np.array([[1.0, 1.0], [1.0, -1.0]]) / np.sqrt(2)
     B = np.ones((3, 2))

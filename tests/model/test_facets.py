@@ -1,5 +1,7 @@
 """The propositions of the paper's theory section as numerical identities, and the facets against direct formulas."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -147,6 +149,26 @@ def test_full_rank_likelihood_is_bounded_by_hadamard(rng):
     bound = np.linalg.slogdet(S)[1].sum()
     assert objective(components) == pytest.approx(bound)
     assert objective(np.eye(5)) > bound + 1e-3
+
+
+def test_errors_of_shares_are_those_of_the_squared_norms(fitted):
+    """To first order a share e / n has the error (e / n) dn / n; errors of contexts add up as squares."""
+    S, model = fitted
+    found = facets(S, model.components_, model.loadings_)
+    errors = np.linspace(0.1, 0.6, 6) * found.squared_norms
+    share, error = replace(found, squared_norm_errors=errors).explained_shares(total=False)
+    np.testing.assert_allclose(error, share * errors / found.squared_norms)
+    h = 1e-6
+    moved = replace(found, squared_norms=found.squared_norms + h * errors).explained_shares(total=False)[0]
+    np.testing.assert_allclose((share - moved) / h, error, rtol=1e-4)
+    share, error = replace(found, squared_norm_errors=errors).explained_shares(total=True)
+    assert error == pytest.approx(share * np.sqrt((errors**2).sum()) / found.squared_norms.sum())
+
+
+def test_what_facets_say_of_an_exact_model_and_of_nothing(rng):
+    A, B, S = random_problem(rng, 4, 6, 2)
+    assert "explain 100.0%, and these loadings leave an error of 0.0%" in str(facets(5 * S, A, 5 * B))
+    assert "explain 0.0%" in str(facets(0 * S, A, 0 * B))
 
 
 def test_facet_options_are_checked(fitted):

@@ -175,6 +175,7 @@ def test_at_large_ranks_the_space_is_that_of_the_leading_directions(monkeypatch)
     monkeypatch.setattr("mcpca._model.landscape._SMALL_NUMBERS", 0)
     result = decompose(S, 20, random_state=0)
     assert result.space.matrices.shape == (10, 210)
+    assert result.space.matrices.dtype == np.float32
     U = np.linalg.svd(np.concatenate(list(S), axis=1))[0][:, :20]
     V = right_singular_matrices(U.T @ S @ U, 20)
     exact = [np.linalg.norm(np.einsum("p,lpk->lk", U.T @ a, V), 2) ** 2 for a in result.components.T]
@@ -185,6 +186,16 @@ def test_at_large_ranks_the_space_is_that_of_the_leading_directions(monkeypatch)
     )
     kept = result.space.chosen(np.array([3, 1]))
     np.testing.assert_allclose(kept.landscape.curvatures, result.landscape().curvatures[[3, 1]], atol=1e-10)
+
+
+def test_directions_too_weak_for_single_precision_are_kept_in_double(monkeypatch):
+    rng = np.random.default_rng(11)
+    _, _, S = sampled_problem(rng, 5, 12, 8, 500, 0.01)
+    weak = np.diag(np.geomspace(1, 1e-4, 12))
+    monkeypatch.setattr("mcpca._model.landscape._SMALL_NUMBERS", 0)
+    result = decompose(weak @ S @ weak, 8, random_state=0)
+    assert result.singular_values[7] < 1e-3 * result.singular_values[0]
+    assert result.space.matrices.dtype == np.float64
 
 
 def test_a_maximum_is_where_the_certificate_says():
