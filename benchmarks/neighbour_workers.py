@@ -7,8 +7,8 @@ INPUT has rows ``X`` (n, p) as all methods are judged by, contexts ``y`` (n,) fr
 where there are any, ``counts`` (n, p), non-negative values on a linear scale. OUTPUT has
 
 * ``axes`` (p, r): what a user reads, one column a component;
-* ``basis`` (p, r) and ``covariances`` (k, r, r): the model says ``S_i ~ basis covariances_i basis^T``, without noise;
-* ``scores`` (n, r);
+* ``scores`` (n, r) and ``basis`` (p, r): rows are ``scores basis^T``, but for noise and means;
+* ``covariances`` (k, r, r) of scores by the formula of the method, if it has one: ``S_i ~ basis covariances_i basis^T``;
 * ``converged``, ``steps``, ``warned``, ``version``; ``wall`` and ``cpu`` seconds of the fit alone; ``peak`` and
   ``before`` in bytes: the largest resident memory of the process, and that before the fit, with everything imported.
 
@@ -29,11 +29,6 @@ from pathlib import Path
 import numpy as np
 
 Answer = dict[str, object]
-
-
-def by_context(Z: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return the covariances (k, r, r) of scores within contexts."""
-    return np.array([np.cov(Z[y == i], rowvar=False).reshape(Z.shape[1], Z.shape[1]) for i in range(y.max() + 1)])
 
 
 def centred(X: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -81,8 +76,7 @@ def pca(X: np.ndarray, y: np.ndarray, r: int, seed: int, counts: None) -> Callab
 
     def fit() -> Answer:
         U = PCA(r, random_state=seed).fit(X).components_.T
-        Z = centred(X, y) @ U
-        return {"axes": U, "covariances": by_context(Z, y), "scores": Z}
+        return {"axes": U, "scores": X @ U}
 
     return fit
 
@@ -137,7 +131,7 @@ def rise(X: np.ndarray, y: np.ndarray, r: int, seed: int, counts: None) -> Calla
         # X_i ~ P_i B diag(a_i) C^T, with the norms of components in the weights.
         Z = out.obsm["projections"] @ out.uns["Pf2_B"] * (out.uns["Pf2_A"] * out.uns["Pf2_weights"])[y]
         axes = np.asarray(out.varm["Pf2_C"])
-        return {"axes": axes, "covariances": by_context(Z, y), "scores": Z, "steps": steps[0], "most": most}
+        return {"axes": axes, "scores": Z, "steps": steps[0], "most": most}
 
     return fit
 
@@ -216,7 +210,6 @@ def cnmf(X: np.ndarray, y: np.ndarray, r: int, seed: int, counts: np.ndarray) ->
             "axes": axes,
             # Spectra are not in the units of X: the same usages say best what X is, by regression.
             "basis": regressed(X, Z, y),
-            "covariances": by_context(Z, y),
             "scores": Z,
             "converged": unfinished == 0,
             "warned": f"{unfinished} of 100 runs of NMF did not converge" if unfinished else "",
