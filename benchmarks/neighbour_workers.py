@@ -8,7 +8,7 @@ where there are any, ``counts`` (n, p), non-negative values on a linear scale. O
 
 * ``axes`` (p, r): what a user reads, one column a component;
 * ``scores`` (n, r) and ``basis`` (p, r): rows are ``scores basis^T``, but for noise and means;
-* ``covariances`` (k, r, r) of scores by the formula of the method, if it has one: ``S_i ~ basis covariances_i basis^T``;
+* ``covariances`` (k, r, r) of scores by the method's formula, if it has one: ``S_i ~ basis covariances_i basis^T``;
 * ``converged``, ``steps``, ``warned``, ``version``; ``wall`` and ``cpu`` seconds of the fit alone; ``peak`` and
   ``before`` in bytes: the largest resident memory of the process, and that before the fit, with everything imported.
 

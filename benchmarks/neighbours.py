@@ -70,6 +70,11 @@ class Rows:
             *(None if v is None else v[rows] for v in (self.X, self.y, self.counts)), self.axes, self.scores_of(rows)
         )
 
+    @property
+    def planted(self) -> dict[str, np.ndarray]:
+        """What was planted, by its name."""
+        return {name: value for name in ("axes", "scores") if (value := getattr(self, name)) is not None}
+
     def scores_of(self, rows: np.ndarray) -> np.ndarray | None:
         """Return the planted scores of some rows."""
         return None if self.scores is None else self.scores[rows]
@@ -272,10 +277,20 @@ def measure(problem: Problem, method: str, python: str, split: int) -> dict:
     return row
 
 
+def chance(rows: Rows, r: int, seed: int, draws: int = 50) -> float:
+    """Return the mean recovery by random axes of the planted span: that of a method that finds the span alone."""
+    rng = np.random.default_rng([seed, 6])
+    mixed = rng.standard_normal((draws, r, r))
+    return float(np.mean([recovery(rows, {k: v @ G for k, v in rows.planted.items()}) for G in mixed]))
+
+
 def naive(problem: Problem, split: int) -> list[dict]:
-    """Return the errors of covariances that need no components."""
-    parts = [covariances(rows, problem.r) for rows in halves(problem.draw(split), split)]
-    return [
+    """Return the errors of covariances that need no components, and for planted rows the recovery by chance."""
+    rows = problem.draw(split)
+    found = {"data": problem.name, "method": "random axes of the planted span", "split": split}
+    by_chance = [found | {"recovery": chance(rows, problem.r, split)}] if rows.planted else []
+    parts = [covariances(rows, problem.r) for rows in halves(rows, split)]
+    return by_chance + [
         {
             "data": problem.name,
             "method": name,

@@ -104,6 +104,14 @@ def test_recovery_is_of_axes_or_of_scores_within_contexts(neighbours):
     assert neighbours.recovery(planted, {"scores": np.random.default_rng(2).standard_normal(Z.shape)}) < 0.4
 
 
+def test_chance_is_the_recovery_of_those_who_know_the_span_alone(neighbours):
+    rows = draw(0)
+    assert 0.5 < neighbours.chance(rows, 3, 0) < 0.9
+    one = neighbours.Rows(rows.X, rows.y, axes=rows.axes[:, :1])
+    assert neighbours.chance(one, 1, 0) == pytest.approx(1)  # a span of one axis is that axis
+    assert neighbours.Rows(rows.X, rows.y).planted == {}
+
+
 def test_runs_are_tabled_kept_and_not_repeated(fake, tmp_path, capsys):
     kept = tmp_path / "runs.json"
     given = ["--planted", "--splits", "2", "--methods", "mcpca", "rise", "mofaflex", "cnmf", "--keep", str(kept)]
@@ -128,7 +136,7 @@ def test_runs_are_tabled_kept_and_not_repeated(fake, tmp_path, capsys):
     assert "own covariance" in lines
     assert "cnmf 1.0; mcpca 1.0" in out
     runs = json.loads(kept.read_text())
-    assert len(runs) == 2 * (4 + 2)
+    assert len(runs) == 2 * (4 + 1 + 2)
     fake.WORKER.unlink()  # nothing is left to be measured but what failed
     fake.main([*given[:4], "mcpca", "cnmf", *given[8:]])
     assert capsys.readouterr().out.split("failed")[0].strip() == out.split("failed")[0].strip()
