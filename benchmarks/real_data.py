@@ -85,15 +85,25 @@ def _melanoma_patients(directory: Path) -> Prepared:
     return X, y, 30, 7, "log-normalised immune cells"
 
 
-def _perturb_papalexi(directory: Path) -> Prepared:
+def papalexi_counts(directory: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Return the counts (n, 299) and the contexts (n,) of all cells that have any."""
     data = np.load(directory / "perturb_papalexi" / "papalexi_thp1_counts.npz")
     # The stored shape is genes x cells, the pointers are one per cell.
     shape = len(data["context"]), len(data["genes"])
     counts = csr_matrix((data["data"], data["indices"], data["indptr"]), shape=shape).toarray().astype(np.float64)
-    sizes = counts.sum(axis=1)  # of these 299 genes: the size over all genes is not in the file
-    some = sizes > 0
-    X = np.log1p(counts[some] * (np.median(sizes[some]) / sizes[some])[:, None])
-    X, y = _keep(X, data["context"][some], 100)
+    some = counts.any(axis=1)
+    return counts[some], data["context"][some]
+
+
+def log_normalised(counts: np.ndarray) -> np.ndarray:
+    """Return logarithms of counts divided by the size of their cell, by these genes, and times the median size."""
+    sizes = counts.sum(axis=1)
+    return np.log1p(counts * (np.median(sizes) / sizes)[:, None])
+
+
+def _perturb_papalexi(directory: Path) -> Prepared:
+    counts, y = papalexi_counts(directory)
+    X, y = _keep(log_normalised(counts), y, 100)
     # A few programmes (cell cycle, interferon, stress): the spectrum is flat, and few axes are found again.
     return X, y, 40, 7, "log-normalised counts of 299 random genes; most knock-outs change little"
 
