@@ -85,13 +85,15 @@ def parafac2_tensorly(X: np.ndarray, y: np.ndarray, r: int, seed: int, counts: N
     """Rows centred by context, as ours are; the correlations of scores are then those of the formula."""
     from tensorly.decomposition import parafac2
 
-    # Orthonormal P_i absorb any orthogonal matrix from the left: a triangle of each context serves for its rows.
-    slices = [np.linalg.qr(part, mode="r") for part in (centred(X[y == i], 0 * y[y == i]) for i in range(y.max() + 1))]
-    norm = np.sqrt(sum((part**2).sum() for part in slices))
     n = np.bincount(y)
+    most = 2000
 
     def fit() -> Answer:
-        most = 2000
+        # Orthonormal P_i absorb any orthogonal matrix from the left: a triangle of each context serves for its rows.
+        slices = [
+            np.linalg.qr(part, mode="r") for part in (centred(X[y == i], 0 * y[y == i]) for i in range(y.max() + 1))
+        ]
+        norm = np.sqrt(sum((part**2).sum() for part in slices))
         (weights, (D, F, A), _), errors = parafac2(
             [part / norm for part in slices],
             r,
