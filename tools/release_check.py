@@ -29,7 +29,7 @@ from tools.versions import ROOT, disagreements
 DIST = ROOT / "dist"
 NEWEST_PYTHON = "3.13"
 # Of the repository alone: archives need none of them.
-LEFT_OUT = (".ci/", ".git_archival.txt", ".gitattributes")
+LEFT_OUT = (".git_archival.txt", ".gitattributes")
 # Quick ones that need nothing but pytest, from several rooms.
 TESTS = ("tests/linalg", "tests/solvers/test_lsq.py", "tests/utils/test_deprecated.py")
 MOST_BYTES = {"wheel": 3_000_000, "sdist": 12_000_000}
