@@ -92,7 +92,7 @@ def test_pythons_agree(noxfile):
     assert PROJECT["requires-python"] == f">={claimed[0]}"
     assert TOML["tool"]["mypy"]["python_version"] == claimed[0]
     assert claimed == noxfile.PYTHONS
-    assert [noxfile.LOWEST, noxfile.HIGHEST] == [claimed[0], claimed[-1]]
+    assert [claimed[0], claimed[-1]] == [noxfile.LOWEST, noxfile.HIGHEST]
 
 
 def test_every_public_extra_has_a_session_and_tests(noxfile):
