@@ -72,7 +72,9 @@ def test_dense_hdf5_twin(dense, h5, chunks, dtype):
 )
 def test_dense_zarr_twin(tmp_path, rng, version, chunks, shards):
     X = rng.standard_normal((N, P))
-    array = zarr_group(tmp_path, version).create_array("X", data=X, chunks=chunks, shards=shards)
+    # Not by data=X: Zarr 3.1.0 to 3.1.2 lose half of the rows so where there are shards.
+    array = zarr_group(tmp_path, version).create_array("X", shape=X.shape, dtype=X.dtype, chunks=chunks, shards=shards)
+    array[...] = X
     assert is_source_like(array)
     assert_same_rows(as_source(array, "X"), X)
 

@@ -4,6 +4,7 @@ import gc
 import hashlib
 import warnings
 import weakref
+from importlib.metadata import version
 
 import numpy as np
 import pandas as pd
@@ -221,9 +222,14 @@ def test_the_same_as_in_memory(form, name, folder, fitted):
     assert isinstance(adata.X, da.Array)
 
 
+INDEX_MAY_STAY = tuple(map(int, version("anndata").split(".")[:3])) >= (0, 12, 19)
+
+
 @pytest.mark.filterwarnings("ignore:X does not have valid feature names")
 @pytest.mark.parametrize("form", ["backed", "cells.zarr", "elements", "no index", "rows of a file"])
 def test_other_forms(form, folder, fitted):
+    if form == "no index" and not INDEX_MAY_STAY:
+        pytest.skip("anndata 0.12.6 fails where it should read an index that stayed in the file; 0.12.19 does not")
     for name in ("nuisance", "transform by context"):
         adata = opened(form, folder)
         assert_same(FUNCTIONS[name](adata, fitted), in_memory(name, fitted))

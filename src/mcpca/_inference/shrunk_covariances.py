@@ -86,6 +86,8 @@ class ShrunkCovariances(Shown):
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         """Return the covariances, for NumPy."""
+        if copy is None:  # NumPy 1 does not know None
+            return np.asarray(self.covariances, dtype=dtype)
         return np.array(self.covariances, dtype=dtype, copy=copy)
 
     @property
