@@ -63,13 +63,17 @@ def _overdue(version: str) -> list[str]:
 
 
 def cut(version: str, date: str, root: Path = ROOT) -> None:
-    """Write the changelog by towncrier, and the version and the next one where they belong."""
+    """Write the changelog by towncrier, and the version and the next one where they belong: all places that have it."""
     command = ["-m", "towncrier", "build", "--yes", "--version", version, "--date", date]
     subprocess.run([sys.executable, *command], cwd=root, check=True)
     _join_prepared(root / "CHANGELOG.md", version)
     cited = rf"version: {version}\ndate-released: {date}\n"
     _replace(root / "CITATION.cff", r"^version: \S+\n(?:date-released: \S+\n)?", cited)
     _replace(root / "recipe" / "recipe.yaml", r'^  version: "\S+"$', f'  version: "{version}"')
+    _replace(root / "docs" / "cite.md", r"(?<=, version )\d+\.\d+\.\d+(?=, \d{4}\.)", version)
+    _replace(root / "docs" / "cite.md", r"(?<=  version = \{)\d+\.\d+\.\d+(?=\},)", version)
+    galaxy = root / "workflows" / "galaxy" / "mcpca_fit.xml"
+    _replace(galaxy, r'(?<=<token name="@TOOL_VERSION@">)[^<]+', version)
     major, minor, patch = Version(version).release
     following = f'fallback-version = "{major}.{minor}.{patch + 1}.dev0"'
     _replace(root / "pyproject.toml", rf'^fallback-version = "{re.escape(fallback_version(root))}\.dev0"$', following)

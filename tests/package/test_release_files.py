@@ -51,6 +51,14 @@ def test_files_that_do_not_agree_are_told(cut, file, old, new, told):
     assert any(told in reason for reason in disagreements("0.2.0", cut))
 
 
+def test_every_place_that_names_the_version_names_the_next_one(cut):
+    cut_release.cut("0.4.2", "2027-05-01", cut)
+    cite = (cut / "docs" / "cite.md").read_text()
+    assert "version 0.4.2, 20" in cite
+    assert "version = {0.4.2}," in cite
+    assert ">0.4.2</token>" in (cut / "workflows" / "galaxy" / "mcpca_fit.xml").read_text()
+
+
 def test_a_build_of_another_version_is_told(cut):
     assert "the build has version 0.3.0" in disagreements("0.3.0", cut)[0]
     assert "already 0.2.0" in disagreements("0.1.9.dev3", cut)[0]
@@ -58,11 +66,12 @@ def test_a_build_of_another_version_is_told(cut):
 
 def prepare(tmp_path):
     """The files that cutting a version changes, as they are before the first one, and two fragments."""
-    for name in ("CHANGELOG.md", "CITATION.cff", "pyproject.toml"):
-        shutil.copy(ROOT / name, tmp_path / name)
     for name in ("recipe", "changelog.d"):
         shutil.copytree(ROOT / name, tmp_path / name)
     (tmp_path / "docs").mkdir()
+    (tmp_path / "workflows" / "galaxy").mkdir(parents=True)
+    for name in ("CHANGELOG.md", "CITATION.cff", "pyproject.toml", "docs/cite.md", "workflows/galaxy/mcpca_fit.xml"):
+        shutil.copy(ROOT / name, tmp_path / name)
     (tmp_path / "docs" / "release-notes-0.2.0.md").write_text("# mcpca 0.2.0\n\nThe [first](ten-minutes.md#fit).\n")
     (tmp_path / "src" / "mcpca").mkdir(parents=True)
     for path in (tmp_path / "changelog.d").glob("*.*.md"):
