@@ -378,12 +378,18 @@ def main(given: list[str] | None = None) -> None:
     runs = json.loads(kept.read_text()) if kept and kept.exists() else []
     done = {(run["data"], run["method"], run["split"]) for run in runs}
     failures = []
+
+    def keep() -> None:
+        if kept:
+            kept.write_text(json.dumps(runs, indent=1))
+
     for problem in problems(args.data, args.planted):
         if args.only and problem.name not in args.only:
             continue
         for split in range(args.first, args.first + args.splits):
             rows = problem.draw(split)
             runs += [row for row in naive(problem, split) if (row["data"], row["method"], split) not in done]
+            keep()
             for method in methods:
                 if (problem.name, method, split) in done or not suits(method, rows):
                     continue
@@ -399,8 +405,7 @@ def main(given: list[str] | None = None) -> None:
                 print(
                     f"{problem.name} {split} {method}: {judged} ({time.perf_counter() - start:.0f} s)", file=sys.stderr
                 )
-                if kept:
-                    kept.write_text(json.dumps(runs, indent=1))
+                keep()
     for data in dict.fromkeys(run["data"] for run in runs):
         print(f"\n{data}\n\n{as_markdown(summary([run for run in runs if run['data'] == data]))}")
     versions = sorted({run["version"] for run in runs if "version" in run})
