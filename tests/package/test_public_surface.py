@@ -12,10 +12,12 @@ import json
 import pathlib
 import tempfile
 import zipfile
+from importlib.metadata import version
 from typing import Any
 
 import click
 import numpy as np
+import pytest
 
 import mcpca
 from mcpca import MCPCA, ContextMoments
@@ -176,6 +178,8 @@ def _commands() -> dict[str, Any]:
 
 
 def test_what_users_rely_on_is_as_listed():
+    if tuple(map(int, version("click").split(".")[:2])) < (8, 3):
+        pytest.skip("click before 8.3 keeps defaults of flags otherwise than the list has them")
     now, listed = json.loads(json.dumps(surface())), json.loads(LISTED.read_text())
     for part in listed:
         assert now[part] == listed[part], part
