@@ -260,6 +260,7 @@ def test_signs_units_and_order_of_contexts_do_not_matter():
 
 
 def test_a_model_has_the_landscape_of_its_decomposition_and_keeps_it_in_files(tmp_path):
+    pytest.importorskip("pandas")  # without which the table is a dict
     truth = make_contexts(n_contexts=6, n_features=10, n_components=3, n_samples=200, random_state=0)
     model = MCPCA(3, random_state=0).fit(truth.X, truth.y)
     landscape = model.landscape()

@@ -93,6 +93,7 @@ def test_every_criterion_votes(selection):
 
 
 def test_table_is_a_frame_of_all_columns(selection):
+    pytest.importorskip("pandas")
     table = selection.table
     assert table.index.tolist() == selection.ranks.tolist()
     assert table.index.name == "rank"
