@@ -448,6 +448,7 @@ def test_options_of_a_reading_are_read_back():
         comment="#",
         sheet="my sheet",
         transpose=True,
+        mod="rna",
         layer="l",
         obsm="o",
         mask_var="m",
