@@ -40,6 +40,7 @@ _MOST_UNITS = 4_000
 _TURNS = 12  # between scales of contexts and means of axes: the error falls by some powers of ten
 _LARGEST_P = 0.99
 _BATCH_LABELS = 2**19  # labels in one product: some megabytes of indices
+_BATCH_SUMS = 2**20  # sums of contexts that come out of it, and are passed over several times: they stay in a cache
 
 
 class Units(NamedTuple):
@@ -155,7 +156,7 @@ class LabelTest:
         The answer does not depend on the number of ``workers``.
         """
         u = len(self.labels)
-        size = max(1, min(n, _BATCH_LABELS // u))
+        size = max(1, min(n, _BATCH_LABELS // u, _BATCH_SUMS // self.observed.size))
         batches = [min(size, n - first) for first in range(0, n, size)]
         k = len(self.observed)
         # Places by context: the unit that comes to place i goes to the context of the unit that was there.
@@ -199,16 +200,21 @@ def without_common_scale(v: Array, freedom: Array) -> tuple[Array, Array]:
     The mean over axes is then 1 in every context, and the mean over contexts, by freedom, for every axis. Found by
     turns, which converge fast where v is near such a product; the number of turns is fixed, so that cost is.
     """
-    weights = (freedom / freedom.sum(axis=-1, keepdims=True))[..., None]
+    weights = freedom / freedom.sum(axis=-1, keepdims=True)
     scale = np.ones_like(weights)
     for _ in range(_TURNS):
-        relative = v / scale
-        mean = (weights * relative).sum(axis=-2, keepdims=True)
-        now = (relative / np.where(mean > 0, mean, 1.0)).mean(axis=-1, keepdims=True)
-        scale = scale * np.where(now > 0, now, 1.0)
-    relative = v / scale
-    mean = (weights * relative).sum(axis=-2, keepdims=True)
-    return relative / np.where(mean > 0, mean, 1.0), scale
+        # m_j = sum_i w_i v_ij / c_i, then c_i = the mean over j of v_ij / m_j: a product with v each.
+        means = _means_of_axes(v, weights / scale)
+        now = (v @ (1 / means)[..., None])[..., 0] / v.shape[-1]
+        scale = np.where(now > 0, now, scale)
+    relative = v / scale[..., None]
+    return relative / _means_of_axes(relative, weights)[..., None, :], scale[..., None]
+
+
+def _means_of_axes(v: Array, weights: Array) -> Array:
+    """Return ``sum_i w_i v_ij`` (..., m), or 1 for an axis without any variance."""
+    means = (weights[..., None, :] @ v)[..., 0, :]
+    return np.where(means > 0, means, 1.0)
 
 
 def dispersion_beyond_scale(v: Array, freedom: Array) -> Array:
