@@ -14,6 +14,7 @@ from mcpca._inference.label_permutation import (
     units_of_groups,
     units_of_rows,
     upper_tail,
+    without_common_scale,
 )
 from mcpca._utils.progress import silent
 
@@ -141,6 +142,21 @@ def test_beyond_scale_ignores_one_factor_a_context():
     np.testing.assert_allclose(dispersion_beyond_scale(*scaled.variances(scaled.observed)), expected, rtol=1e-8)
     v, _ = scaled.variances(scaled.observed)
     np.testing.assert_allclose(v.mean(axis=1), 1.0, rtol=1e-8)
+
+
+def test_scales_of_contexts_are_those_of_turns_by_hand():
+    rng = np.random.default_rng(3)
+    v = rng.gamma(2.0, 0.5, (3, 7, 4)) * rng.gamma(2.0, 1.0, (3, 7, 1))
+    freedom = rng.integers(3, 30, (3, 7)).astype(float)
+    relative, scale = without_common_scale(v, freedom)
+    for b in range(3):
+        c = np.ones(7)
+        for _ in range(200):
+            m = np.average(v[b] / c[:, None], axis=0, weights=freedom[b])
+            c *= (v[b] / c[:, None] / m).mean(axis=1)
+        np.testing.assert_allclose(scale[b, :, 0], c, rtol=1e-5)
+        m = np.average(v[b] / c[:, None], axis=0, weights=freedom[b])
+        np.testing.assert_allclose(relative[b], v[b] / c[:, None] / m, rtol=1e-5)
 
 
 def test_tails_count_ties_and_the_data_themselves():
