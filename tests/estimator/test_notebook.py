@@ -32,7 +32,8 @@ class Text(HTMLParser):
 
 def fitted(k=5, p=8, r=3, labels=None, names=None):
     rows = make_contexts(k, p, r, n_samples=80, random_state=0)
-    X = rows.X if names is None else pd.DataFrame(rows.X, columns=names)
+    # As objects: text of pandas 3 holds no surrogates.
+    X = rows.X if names is None else pd.DataFrame(rows.X, columns=pd.Index(names, dtype=object))
     y = rows.y if labels is None else np.array(labels, dtype=object)[rows.y]
     return MCPCA(r, random_state=0).fit(X, y)
 

@@ -148,7 +148,7 @@ def _anndata() -> dict[str, Any]:
         found[name] = {
             "obsm": sorted(adata.obsm),
             "varm": sorted(adata.varm),
-            "layers": sorted(adata.layers),
+            "layers": sorted(name for name in adata.layers if name is not None),  # X itself, with anndata 0.13
             "uns": {key: _shape_of(value) for key, value in sorted(adata.uns.items())},
         }
     return found

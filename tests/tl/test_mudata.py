@@ -11,7 +11,7 @@ import mcpca
 from mcpca import MCPCA, tl
 from mcpca.datasets import make_contexts
 
-mudata.set_options(pull_on_update=False)  # what newer versions do, and this one warns of otherwise
+getattr(mudata, "set_options", dict)(pull_on_update=False)  # what 0.4 does, and versions before warn of otherwise
 
 DATA = make_contexts(4, 8, 2, n_samples=60, noise=0.3, random_state=0)
 NAMES = [f"cell {i}" for i in range(len(DATA.y))]
