@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+from random_csr import random_csr
 from table_files import frame
 
 from mcpca._utils import progress
@@ -240,11 +241,9 @@ def test_no_stage_of_a_command_goes_back(table, tmp_path, monkeypatch, case):
 
 
 def test_no_pass_over_streamed_rows_goes_back(tmp_path, monkeypatch):
-    import scipy.sparse
-
     anndata = pytest.importorskip("anndata")
     rng = np.random.default_rng(0)
-    X = scipy.sparse.random(600, 6000, 0.05, "csr", rng=rng)  # whose covariances would take a gigabyte
+    X = random_csr(rng, 600, 6000, 0.05)  # whose covariances would take a gigabyte
     obs = pd.DataFrame({"group": pd.Categorical([f"c{i % 3}" for i in range(600)])}, index=map(str, range(600)))
     anndata.AnnData(X, obs=obs).write_h5ad(tmp_path / "cells.h5ad")
     watched = Watched(monkeypatch)

@@ -50,7 +50,7 @@ def test_marks_depend_on_rows_alone(rng, monkeypatch, dtype):
 
 
 CHANGES = {
-    "one value by its last bit": lambda X: X.__setitem__((333, 17), np.nextafter(X[333, 17], np.inf)),
+    "one value by its last bit": lambda X: X.__setitem__((333, 17), np.nextafter(X[333, 17], X.dtype.type(np.inf))),
     "two features negated": lambda X: X.__setitem__((slice(None), [3, 4]), -X[:, [3, 4]]),
     "two features exchanged": lambda X: X.__setitem__((slice(None), [3, 4]), X[:, [4, 3]]),
     "doubled": lambda X: np.multiply(X, 2, out=X),
