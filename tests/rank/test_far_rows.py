@@ -49,7 +49,7 @@ def test_without_that_look_halves_do_not_agree(monkeypatch):
 def test_evidence_is_that_of_the_model_which_is_fitted():
     """The rank is that of near rows; which MCPCs come back is asked of all rows, as the model is fitted to them."""
     X, y = with_tails(8, 3)
-    message = r"With all rows alike it is 0\.\d+, .* robust=True gives far rows less"
+    message = r"With all rows alike mean \|cos\| is 0\.\d+, .* robust=True gives far rows less"
     with pytest.warns(UncertainRankWarning, match=message):
         model = MCPCA(random_state=0).fit(X, y)
     choice = model.rank_choice_

@@ -269,7 +269,7 @@ def _with_near_rows(draft: Recommendation, near: NearRows, curves: Curves, thres
         f"and halves of the {curves.halves.halving.by} then agree on the components, "
         f"mean |cos| {beside(near.agreement, threshold, 3)} > {threshold:g}."
     )
-    alike = f"With all rows alike it is {beside(agreement, threshold, 3)}"
+    alike = f"With all rows alike mean |cos| is {beside(agreement, threshold, 3)}"
     if agreement > threshold:
         return replace(draft, rank=near.rank, outcome="agreed", words=[words, f"{alike}."], above=near.rank, notes=[])
     way_out = "robust=True gives far rows less weight in the fit, too."
