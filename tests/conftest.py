@@ -1,5 +1,6 @@
 import importlib.util
 import re
+import signal
 
 import numpy as np
 import pytest
@@ -13,6 +14,12 @@ def pytest_addoption(parser):
         action="store_true",
         help="skip tests that import a package which is not installed, for environments without all extras",
     )
+
+
+def pytest_configure():
+    """Let Ctrl-C reach tests that send it: shells start what runs in the background with the signal ignored."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _not_installed(name):

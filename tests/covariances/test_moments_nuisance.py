@@ -9,6 +9,7 @@ import pytest
 import scipy.sparse
 
 from mcpca import MCPCA, ContextMoments, context_covariances
+from mcpca._covariances.moments import reduced
 from mcpca.datasets import make_contexts
 from mcpca.exceptions import NothingAboveNoiseError, NuisanceWarning
 
@@ -337,6 +338,15 @@ def test_the_same_rows_are_recognised_with_their_nuisance(data):
     twice = first.merge(first, allow_duplicates=True)
     np.testing.assert_allclose(twice.nuisance.normals, 2 * first.nuisance.normals)
     assert twice.nuisance.cell_counts.tolist() == (2 * first.nuisance.cell_counts).tolist()
+
+
+def test_what_more_chunks_may_mend_is_not_checked(data):
+    """A first chunk may have one batch a context, of which nothing can be said yet; fits to all rows say it."""
+    moments = ContextMoments().update(data.X, data.y, batch=data.y)
+    with pytest.warns(NuisanceWarning, match="batch has no effect"):
+        checked = reduced(moments).covariances
+    unchecked = reduced(moments, check=False).covariances  # a warning would be an error here
+    np.testing.assert_array_equal(unchecked.covariances, checked.covariances)
 
 
 def test_the_checks_of_rows_are_those_of_moments(data):

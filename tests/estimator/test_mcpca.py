@@ -174,6 +174,17 @@ def test_round_trip_in_every_form(data):
     np.testing.assert_allclose(np.vstack(back), exact.X, atol=1e-8)
 
 
+def test_scores_of_a_single_row_become_rows_on_dask_too():
+    da = pytest.importorskip("dask.array")
+    exact = make_contexts(5, 10, 3, n_samples=50, random_state=2)
+    model = MCPCA(3, random_state=0).fit(exact.X, exact.y)
+    single = np.concatenate([np.flatnonzero(exact.y == label)[:1] for label in np.unique(exact.y)])
+    labels = exact.y[single]
+    Z = model.transform(exact.X[single], labels)
+    back = model.inverse_transform(da.from_array(Z, chunks=(2, 3)), labels)
+    np.testing.assert_allclose(back.compute(), model.inverse_transform(Z, labels), atol=1e-12)
+
+
 def test_a_model_of_covariances_asks_for_a_mean(X_list):
     S = np.stack([np.cov(X, rowvar=False) for X in X_list])
     model = MCPCA(4, random_state=0).fit_covariances(S)

@@ -50,9 +50,9 @@ def _plain():
 
 
 def many(model):
-    """The same six contexts, forty times each but for a factor: 240 names."""
-    scale = np.linspace(0.5, 1, 40)
-    loadings = np.concatenate([row * scale[:, None] for row in model.loadings_])
+    """Nearly the same six contexts, forty times each: 240 names. Equal ones would be in an order that rounding has."""
+    weights = 1 + 0.002 * np.outer(np.arange(40), np.cos(np.arange(model.loadings_.shape[1])))
+    loadings = np.concatenate([row * weights for row in model.loadings_])
     names = [f"{name} sample {i} of forty" for name in model.contexts_ for i in range(40)]
     return planted_model(loadings, names)
 
@@ -87,9 +87,9 @@ PICTURES = {
     "loadings_many": lambda m: plot_loadings(many(m), order="cluster", ax=axes(2.1)),
     "context_tree": lambda m: plot_context_tree(m, ax=axes(0.2)),
     "context_tree_annotated": lambda m: plot_context_tree(
-        m, annotations=ANNOTATIONS, ax=axes(0.2, 2.1, above=0.7, height=3.6)
+        m, annotations=ANNOTATIONS, ax=axes(0.4, 2.1, above=0.7, height=3.6)
     ),
-    "context_tree_many": lambda m: plot_context_tree(many(m), ax=axes(0.2, 2)),
+    "context_tree_many": lambda m: plot_context_tree(many(m), ax=axes(0.4, 2)),
     "differential_variance": lambda m: plot_differential_variance(
         differential_variance(m, list("aaabbb")), ax=axes(right=2.1, width=5.5, height=2.5)
     ),

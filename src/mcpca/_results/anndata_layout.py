@@ -32,7 +32,8 @@ For ``key="mcpca"`` (any other key takes the place of "mcpca", and stands before
     "explained_share" with its standard error "explained_share_error", "variance_explained",
     "offdiagonal_correlation", "likelihood_loss", "n_iter", "n_passes", "basis_residual", "basis_error", "exponent"
     (squares are in units of ``16^exponent``; 0 unless data are far from 1), and "warnings" (texts);
-  - "dropped": "contexts", a DataFrame with "n_samples" of the contexts left out, and "n_missing", rows without a label;
+  - "dropped": "n_missing", rows without a label, and "contexts", a DataFrame with "n_samples" of the contexts left out,
+    which is not there if none was;
   - "rank", where a rank was chosen: "rank", "reason", "table" (DataFrame, one row per rank), "data" (what it was chosen
     on), and "json", which ``RankSelection.from_json`` reads, or what the paper's rule found;
   - "solver", where the solver was chosen: "solver", "noise", "reason", "table" (DataFrame, one row per candidate), and
@@ -174,13 +175,12 @@ def write_fit(
     names = [str(name) for name in contexts.names]
     var_names = np.asarray(index_of(adata, "var")).astype(str).astype(object)
     content = _content(model, space, names, contexts.levels, params, notes, var_names, pd)
-    content["dropped"] = {
-        "contexts": pd.DataFrame(
+    content["dropped"] = {"n_missing": contexts.n_missing}
+    if contexts.dropped:  # releases of anndata up to 0.12.10 at least cannot read a file lazily that has an empty table
+        content["dropped"]["contexts"] = pd.DataFrame(
             {"n_samples": np.array([n for _, n in contexts.dropped], dtype=np.int64)},
             index=pd.Index([name for name, _ in contexts.dropped], dtype=object),
-        ),
-        "n_missing": contexts.n_missing,
-    }
+        )
     data = data_of(params)
     before = adata.uns.get(key)
     if model.rank_choice_ is not None:

@@ -8,6 +8,7 @@ too. Arrays are stored, not compressed: no file can then hold more than its size
 from __future__ import annotations
 
 import json
+import zipfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import IO, Any
@@ -27,7 +28,11 @@ def write_file(path: Any, kind: str, arrays: dict[str, Array], header: dict[str,
     text = json.dumps({"format": kind, "version": FILE_VERSION, **header})
 
     def write(file: IO[bytes]) -> None:
-        np.savez(file, **{_HEADER: np.frombuffer(text.encode(), dtype=np.uint8)}, **arrays)  # type: ignore[arg-type]
+        # As np.savez does, which before NumPy 2 leaves the archive open where writing fails, and complains of it later.
+        with zipfile.ZipFile(file, "w", allowZip64=True) as archive:
+            for name, array in {_HEADER: np.frombuffer(text.encode(), dtype=np.uint8), **arrays}.items():
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
 
     replace_file(path, write)
 
