@@ -107,6 +107,12 @@ EXTRAS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "formula": (("pandas", "formulaic"), ("tests/data/test_formulas.py",)),
     "text": (("torch", "transformers"), ("tests/analysis/test_embeddings.py",)),
 }
+# What is installed beside an extra that is of use with another one only, or that its tests are made with.
+BESIDE = {
+    "devices": ("array-api-strict",),
+    "compression": (".[anndata]",),
+    "excel": (".[cli]", "pandas", "hypothesis"),
+}
 
 
 def _runs(candidate: str | Path, version: str) -> bool:
@@ -229,7 +235,7 @@ def extra(session: nox.Session, version: str, name: str) -> None:
     """Test one extra alone, as a wheel: what it promises can be imported, and the tests that concern it pass."""
     _check_python(session, version)
     modules, tests = EXTRAS[name]
-    session.install(f".[{name}]", "pytest")
+    session.install(f".[{name}]", "pytest", *BESIDE.get(name, ()))
     session.run("python", "-c", f"import {', '.join(modules)}")
     _test(session, "--only-installed", *(session.posargs or tests))
 

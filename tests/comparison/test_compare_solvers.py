@@ -182,6 +182,7 @@ def test_a_solver_and_a_baseline_of_the_same_name_are_two(data):
 
 def test_a_candidate_that_fails_is_named_and_left_out(data, monkeypatch):
     pytest.importorskip("pandas")  # without it tables are dictionaries
+
     def broken(*_, **__):
         raise ValueError("it broke down")
 
