@@ -15,7 +15,7 @@ import numpy as np
 
 from . import methods_human, methods_patients, methods_perturb, methods_primates, methods_tcga
 from .known import K562_PATHWAYS, PRIMATES, THP1_PATHWAYS
-from .loaders import human, norman, papalexi, primates, tcga_mirna
+from .loaders import human, lung_tumours, melanoma, norman, papalexi, primates, tcga_mirna
 from .output import Report
 from .perturb import shared_genes
 
@@ -64,10 +64,17 @@ def _tcga(given: argparse.Namespace, report: Report, as_authors: bool) -> None:
 def _patients(given: argparse.Namespace, report: Report, as_authors: bool) -> None:
     from .cells import luca
 
-    if not given.luca:
-        raise ValueError("Patients have a stage in the atlas alone, --luca FILE; the data at hand have none.")
-    rows = luca(given.luca, as_authors=as_authors)
-    methods_patients.methods(rows, report, as_authors=as_authors, sets=given.sets)
+    if given.luca:
+        rows: Any = luca(given.luca, as_authors=as_authors)
+        methods_patients.methods(rows, report, as_authors=as_authors, sets=given.sets)
+        return
+    rows = lung_tumours(given.data, as_authors=as_authors)
+    at_hand = (
+        f"data at hand: myeloid cells of samples with {'more than 200' if as_authors else '200 or more'}; there are no "
+        "cancer cells, and markers of immune cells alone, none of them mitochondrial"
+    )
+    others = melanoma(given.data)
+    methods_patients.methods(rows, report, as_authors=as_authors, sets=given.sets, at_hand=at_hand, others=others)
 
 
 def _perturb(given: argparse.Namespace, report: Report, as_authors: bool) -> None:

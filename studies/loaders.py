@@ -23,6 +23,9 @@ from sklearn.decomposition import PCA
 from .stored import StoredRows, stored_axes
 
 Array = NDArray[Any]
+# Origins of the lung samples at hand that are tumours, and whether these are early.
+TUMOURS = {"tLung": "early", "tL/B": "advanced", "PE": "advanced", "mBrain": "advanced", "mLN": ""}
+METASTASES = ("PE", "mBrain", "mLN")
 LARGE = 4000  # rows or features, whichever are fewer, beyond which axes are found one by one
 
 
@@ -148,6 +151,26 @@ def lung(data: Path) -> Rows:
     a = read_arrays(data, "lung_cancer_kim", "kim2020_luad_immune_markers.npz", keys)
     about = pd.DataFrame({key: a[key] for key in ("origin", "cell_type", "cell_subtype")})
     return Rows(a["X"].astype(np.float64), a["context"], list(map(str, a["genes"])), about, "lung adenocarcinoma")
+
+
+def lung_tumours(data: Path, *, cell_type: str = "Myeloid cells", as_authors: bool = False) -> Rows:
+    """One kind of immune cells in the samples of tumours, as ``cells.luca`` has cancer cells of patients.
+
+    ``about`` has "stage": "early" for tumours that were resected (tLung), "advanced" for advanced ones (tL/B), for
+    pleural effusions and for metastases in the brain, "" for lymph nodes, which may be of either; and "metastasis", 1
+    for samples of one and 0 for others. Samples need 200 such cells, with ``as_authors`` more than 200.
+    """
+    rows = lung(data)
+    wanted = rows.about["origin"].isin(TUMOURS) & (rows.about["cell_type"] == cell_type)
+    if not wanted.any():
+        raise ValueError(
+            f"No sample of {sorted(TUMOURS)} has cells of cell_type={cell_type!r}; there are "
+            f"{sorted(set(rows.about['cell_type']))[:8]} from {sorted(set(rows.about['origin']))}."
+        )
+    rows = rows.take(wanted.to_numpy())
+    origin = rows.about["origin"]
+    about = rows.about.assign(stage=origin.map(TUMOURS), metastasis=origin.isin(METASTASES).astype(float))
+    return replace(rows, about=about, source=f"{cell_type} of lung tumours").keep(201 if as_authors else 200)
 
 
 def melanoma(data: Path) -> Rows:
