@@ -314,8 +314,9 @@ def _without_stage(rows: Rows, report: Report, as_authors: bool) -> None:
     report.method(
         f"The same for patients with {rows.source}",
         f"{len(rows.y)} cells of {len(model.contexts_)} patients, {len(rows.features)} genes, {Z.shape[1]} PCs",
-        f"{pca.explained_variance_ratio_.sum():.1%} of the variance; stable to half of the cells and to seeds, |cos| of "
-        f"each MCPC: {_list(halves)} and {_list(seeds)}; not run: stage and metastasis, which the file does not have",
+        f"{pca.explained_variance_ratio_.sum():.1%} of the variance; stable to half of the cells and to seeds, |cos| "
+        f"of each MCPC: {_list(halves)} and {_list(seeds)}; not run: stage and metastasis, which the file "
+        "does not have",
     )
 
 

@@ -115,7 +115,7 @@ def jobs(
     data: Path | None = None,
     methods: Sequence[str] | None = None,
 ) -> list[Job]:
-    """Return the sections named in ``only``, in their usual order; by default with the methods each has in the paper."""
+    """Return the sections named in ``only``, in their usual order, each with the paper's methods by default."""
     on_digits = COMPARED_ON_DIGITS if methods is None else methods
     methods = COMPARED if methods is None else methods
     makers: dict[str, Callable[[], Job]] = {
