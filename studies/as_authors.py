@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from . import methods_human, methods_patients, methods_perturb, methods_primates, methods_tcga
-from .known import K562_PATHWAYS, PRIMATES, THP1_PATHWAYS
+from .known import AMNIOTES, K562_PATHWAYS, PRIMATES, THP1_PATHWAYS
 from .loaders import human, lung_tumours, melanoma, norman, papalexi, primates, tcga_mirna
 from .output import Report
 from .perturb import shared_genes
@@ -36,7 +36,7 @@ def task(name: str, given: argparse.Namespace, report: Report) -> Callable[[], N
             f"Study {name} has no version of the authors to run; choose one of {', '.join(TITLES)}. Digits have the "
             "authors' pairing of components in any case."
         )
-    if given.data is None and not getattr(given, _OPTIONS[name]):
+    if given.data is None and not getattr(given, _OPTIONS[name]) and not (name == "primates" and given.organs):
         raise ValueError(f"Study {name} needs --data DIR or --{_OPTIONS[name]}; --help lists the options.")
     version = "authors" if given.as_authors else "text"
     report.add(title=f"{TITLES[name]}, {VERSIONS[version]}", permutations=given.permutations)
@@ -100,6 +100,7 @@ def _perturb(given: argparse.Namespace, report: Report, as_authors: bool) -> Non
 
 def _primates(given: argparse.Namespace, report: Report, as_authors: bool) -> None:
     from .cells import species_cells, species_tables
+    from .formats import species_by_organ
 
     if given.species:
         tables = [str(path).split(".gz")[0].endswith(".csv") for path in given.species]
@@ -108,9 +109,12 @@ def _primates(given: argparse.Namespace, report: Report, as_authors: bool) -> No
         if given.genes and not all(tables):
             raise ValueError("--genes lists orthologues of the authors' .csv files; .h5ad files are matched by name.")
         rows: Any = species_tables(given.species, given.genes) if all(tables) else species_cells(given.species)
+    elif given.organs:
+        rows = species_by_organ(given.organs)
     else:
         rows = primates(given.data)
-    methods_primates.methods(rows, given.tree or PRIMATES, report, as_authors=as_authors)
+    known = given.tree or (AMNIOTES if given.organs else PRIMATES)
+    methods_primates.methods(rows, known, report, as_authors=as_authors)
 
 
 def _human(given: argparse.Namespace, report: Report, as_authors: bool) -> None:

@@ -430,7 +430,8 @@ def test_places_are_filled():
             write_up.fill(template, results)
 
 
-@pytest.mark.parametrize("study", run.STUDIES)
+# There is no page of species by organ: nobody here had the table.
+@pytest.mark.parametrize("study", [name for name in run.STUDIES if name != "organs"])
 def test_pages_hold_the_numbers_of_their_run(study):
     results = json.loads((DOCS / f"{study}.json").read_text(encoding="utf-8"))
     page = (DOCS / f"{study}.md").read_text(encoding="utf-8")

@@ -145,8 +145,9 @@ def trees_by_group(
     Notes
     -----
     A fit for each group, and ``resamples`` more. A group in which fewer than three contexts have ``min_rows`` rows, or
-    to which the model cannot be fitted, is in ``left_out`` with the reason. Support treats rows as independent: two
-    rows of one individual are not.
+    to which the model cannot be fitted, is in ``left_out`` with the reason. Resamples to which it cannot be fitted do
+    not count; support is NaN where that is all of them. Support treats rows as independent: two rows of one individual
+    are not.
 
     Examples
     --------
@@ -293,14 +294,9 @@ def _compare(
             supports.append(table)
             of_known = table["support"][table["in known"].astype(bool)]
             record["support"] = float(of_known.mean()) if len(of_known) else float("nan")
-            record["right"] = float(
-                np.mean(
-                    [
-                        robinson_foulds(clades_of_linkage(one, contexts), right, contexts, rooted=how.rooted) == 0
-                        for one in linkages[name]
-                    ]
-                )
-            )
+            drawn = [clades_of_linkage(one, contexts) for one in linkages[name]]
+            same = [robinson_foulds(one, right, contexts, rooted=how.rooted) == 0 for one in drawn]
+            record["right"] = float(np.mean(same)) if same else float("nan")
         records.append(record)
     return trees, records, supports
 
@@ -308,9 +304,15 @@ def _compare(
 def _resampled(model: Any, X: Any, y: Array, m: int, how: _How, draw: np.random.Generator) -> dict[str, list[Array]]:
     """Return linkages of resamples of the rows within contexts, for each kind of features."""
     of_loadings, of_rows = draw.spawn(2)
-    bootstrap = model.bootstrap(X, y, n=how.resamples, corrected=how.corrected, random_state=of_loadings, verbose=False)
     options: dict[str, Any] = {"method": how.method, "metric": how.metric}
-    linkages = {"loadings": [context_linkage(B, **options) for B in bootstrap.loadings]}
+    try:
+        bootstrap = model.bootstrap(
+            X, y, n=how.resamples, corrected=how.corrected, random_state=of_loadings, verbose=False
+        )
+        draws = list(bootstrap.loadings)
+    except ValueError:  # the rows are too few to be drawn anew; support is then NaN
+        draws = []
+    linkages = {"loadings": [context_linkage(B, **options) for B in draws]}
     linkages |= {name: [] for name in TREE_FEATURES[1:]}
     labels = y.astype(str)
     members = [np.flatnonzero(labels == name) for name in np.unique(labels)]

@@ -209,7 +209,8 @@ def clade_support(tree: ContextTree, linkages: Sequence[Array], right: Clades | 
         record: dict[str, Any] = {"clade": ", ".join(names), "in tree": clade in own}
         if right is not None:
             record["in known"] = clade in right
-        records.append(record | {"support": counts.get(clade, 0) / len(linkages)})
+        share = counts.get(clade, 0) / len(linkages) if linkages else float("nan")
+        records.append(record | {"support": share})
     columns = ["clade", "in tree", *([] if right is None else ["in known"]), "support"]
     return pandas().DataFrame(records, columns=columns)
 
