@@ -106,8 +106,11 @@ def study_groups(
     main = trees(Z, rows.y, by, known, shown, CLUSTERINGS[0], resamples=RESAMPLES)
     chance = dealt(Z, rows.y, by, known, shown, permutations)
     table = pd.concat([_by_rank(found, clustering, ranks, known) for clustering in CLUSTERINGS], ignore_index=True)
-    report.table(f"{prefix}by_group", table)
-    report.table(f"{prefix}at_rank", _at_rank(main, chance))
+    report.table(f"{prefix}by_group", table, on_page=False)
+    report.table(f"{prefix}right", _right(table))
+    at_rank = _at_rank(main, chance)
+    report.table(f"{prefix}at_rank", at_rank, on_page=False)
+    report.table(f"{prefix}near", _near(at_rank))
     assert main.clades is not None
     of_loadings = main.clades[(main.clades["features"] == "loadings") & main.clades["in known"].astype(bool)]
     wide = of_loadings.pivot(index="clade", columns="group", values="support")
@@ -233,6 +236,29 @@ def _at_rank(main: GroupTrees, chance: dict[tuple[str, str], list[float]]) -> pd
             }
         )
     return pd.DataFrame(out)
+
+
+def _right(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a row for each clustering and set of rows, with how often each kind of features is right."""
+    keys = ["linkage", "distance", "rows", "species", "of trees of this shape, by chance"]
+    words = [f"{right} of {ranks}" for right, ranks in zip(table["right"], table["ranks"], strict=True)]
+    order = {name: i for i, name in enumerate(dict.fromkeys(table["rows"]))}
+    wide = table.assign(words=words).pivot(index=keys, columns="features", values="words")[list(LABELS.values())]
+    wide = wide.reset_index().sort_values(["linkage", "rows"], key=lambda own: own.map(order).fillna(own))
+    return wide.rename(columns={"of trees of this shape, by chance": "by chance"})
+
+
+def _near(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a row for each set of rows: the distance by each kind of features, with chance, p and support."""
+    words = [
+        f"{d:.2f} (chance {'-' if c is None else f'{c:.2f}'}, p = {'-' if p is None else f'{p:.2g}'}; support {s:.0%})"
+        for d, c, p, s in zip(
+            table["normalized"], table["by chance"], table["p"], table["support of known clades"], strict=True
+        )
+    ]
+    wide = table.assign(words=words).pivot(index=["rows", "species", "samples"], columns="features", values="words")
+    order = {name: i for i, name in enumerate(dict.fromkeys(table["rows"]))}
+    return wide[list(LABELS.values())].reset_index().sort_values("rows", key=lambda own: own.map(order))
 
 
 def _claims(report: Report) -> None:
