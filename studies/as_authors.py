@@ -15,7 +15,18 @@ import numpy as np
 
 from . import methods_human, methods_patients, methods_perturb, methods_primates, methods_tcga
 from .known import AMNIOTES, K562_PATHWAYS, PRIMATES, THP1_PATHWAYS
-from .loaders import human, lung_tumours, melanoma, norman, papalexi, primates, tcga_mirna
+from .loaders import (
+    gene_sets,
+    human,
+    lung_tumours,
+    melanoma,
+    norman,
+    optional_file,
+    papalexi,
+    primates,
+    tcga_mirna,
+    tcga_mrna,
+)
 from .output import Report
 from .perturb import shared_genes
 
@@ -53,11 +64,20 @@ def _tcga(given: argparse.Namespace, report: Report, as_authors: bool) -> None:
             raise ValueError("--xena needs --phenotype, which says what cancer a sample is of.")
         rows = xena(given.xena, given.phenotype, given.survival, as_authors=as_authors)
     else:
-        rows = tcga_mirna(given.data)
-        rows = rows if given.survival is None else with_times(rows, given.survival)
-        at_hand = "data at hand: microRNAs, of one sequencing machine, types with 30 or more"
+        genes = optional_file(given.data, "tcga_mrna", (".npz",))
+        rows = tcga_mirna(given.data) if genes is None else tcga_mrna(given.data)
+        times = given.survival or optional_file(given.data, "tcga_survival")
+        rows = rows if times is None else with_times(rows, times)
+        what = "microRNAs, of one sequencing machine" if genes is None else f"genes, {genes.name}"
+        at_hand = f"data at hand: {what}, types with 30 or more"
     methods_tcga.methods(
-        rows, report, as_authors=as_authors, sets=given.sets, axis=given.axis, cancer=given.type, at_hand=at_hand
+        rows,
+        report,
+        as_authors=as_authors,
+        sets=given.sets or gene_sets(given.data),
+        axis=given.axis,
+        cancer=given.type,
+        at_hand=at_hand,
     )
 
 
@@ -66,7 +86,7 @@ def _patients(given: argparse.Namespace, report: Report, as_authors: bool) -> No
 
     if given.luca:
         rows: Any = luca(given.luca, as_authors=as_authors)
-        methods_patients.methods(rows, report, as_authors=as_authors, sets=given.sets)
+        methods_patients.methods(rows, report, as_authors=as_authors, sets=given.sets or gene_sets(given.data))
         return
     rows = lung_tumours(given.data, as_authors=as_authors)
     at_hand = (
@@ -74,7 +94,9 @@ def _patients(given: argparse.Namespace, report: Report, as_authors: bool) -> No
         "cancer cells, and markers of immune cells alone, none of them mitochondrial"
     )
     others = melanoma(given.data)
-    methods_patients.methods(rows, report, as_authors=as_authors, sets=given.sets, at_hand=at_hand, others=others)
+    methods_patients.methods(
+        rows, report, as_authors=as_authors, sets=given.sets or gene_sets(given.data), at_hand=at_hand, others=others
+    )
 
 
 def _perturb(given: argparse.Namespace, report: Report, as_authors: bool) -> None:

@@ -21,7 +21,7 @@ from mcpca.analysis.newick import clades_of_newick
 from .chance import Array, Chance
 from .formats import species_by_organ
 from .known import AMNIOTES, names_exchanged
-from .loaders import Rows, pooled_axes
+from .loaders import Rows, optional_file, pooled_axes
 from .output import Report
 
 FOLDER = "species_organs"
@@ -38,25 +38,9 @@ LABELS = {
 }
 
 
-def table_in(data: Path) -> Path | None:
-    """Return the one table in the folder of data, None where there is no such folder; several are an error."""
-    if not Path(data).is_dir():
-        raise FileNotFoundError(f"--data {data} is no folder; name the one that has {FOLDER}.")
-    ends = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".txt", ".txt.gz")
-    folder = Path(data) / FOLDER
-    if not folder.is_dir():
-        return None
-    found = [path for path in sorted(folder.iterdir()) if path.name.endswith(ends) and path.name != "SOURCE.txt"]
-    if len(found) != 1:
-        raise FileNotFoundError(
-            f"{folder} has {len(found)} tables ({', '.join(ends)}); keep one, or name it by --organs."
-        )
-    return found[0]
-
-
 def run(data: Path, report: Report, permutations: int = 200, tree: str | None = None) -> None:
     """Study the table in the folder of data."""
-    path = table_in(data)
+    path = optional_file(data, FOLDER)
     if path is None:
         raise FileNotFoundError(
             f"{Path(data) / FOLDER} is missing: put a table of species by organ there, genes x samples, or name it by "

@@ -21,6 +21,7 @@ if __package__ in (None, ""):
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from studies import as_authors, digits, guides, human, organs, patients, perturb, primates, tcga
+from studies.loaders import optional_file
 from studies.output import Report
 
 STUDIES = ("digits", "tcga", "patients", "perturb", "guides", "primates", "organs", "human")
@@ -101,7 +102,12 @@ def kind_of_run(name: str, given: argparse.Namespace) -> str:
 
 def _no_organs(given: argparse.Namespace) -> bool:
     """Return whether there is no table of species by organ: the one source that may be missing."""
-    return given.organs is None and given.data is not None and given.data.is_dir() and not organs.table_in(given.data)
+    return (
+        given.organs is None
+        and given.data is not None
+        and given.data.is_dir()
+        and not optional_file(given.data, organs.FOLDER)
+    )
 
 
 def version_of(given: argparse.Namespace) -> str | None:

@@ -651,6 +651,50 @@ def test_survival_goes_with_the_data_at_hand(tmp_path):
     assert "**Survival by type.** Every MCPC in each of 7 types" in page
 
 
+def test_files_that_need_not_be_there_are_found_in_the_data(tmp_path):
+    """A table of survival, genes of more types, and gene sets, each in a folder of its own."""
+    data = study_data.write_all(tmp_path)
+    small = loaders.tcga_mrna(data)
+    assert len(set(small.y)) == 3
+    with np.load(data / "tcga_mirna" / "tcga_mirna_log2rpm.npz") as file:
+        X, barcode, context = file["X"], file["barcode"], file["context"]
+    for folder in ("tcga_survival", "tcga_mrna", "gene_sets"):
+        (data / folder).mkdir()
+    genes = [f"GENE{i}" for i in range(X.shape[1])]
+    np.savez(data / "tcga_mrna" / "seven.npz", **{"X": X, "genes": genes, "context": context, "barcode": barcode})
+    rng = np.random.default_rng(0)
+    times = pd.DataFrame(
+        {"patient": [one[:12] for one in barcode], "event": 1, "time": rng.exponential(300, len(X)) + 1}
+    )
+    times.to_csv(data / "tcga_survival" / "times.csv", index=False)
+    (data / "tcga_survival" / "SOURCE.txt").write_text("made up")
+    (data / "gene_sets" / "sets.gmt").write_text("first\t\t" + "\t".join(genes[:4]) + "\n")
+    larger = loaders.tcga_mrna(data)
+    assert len(set(larger.y)) == 7
+    report = Light("tcga", lambda line: None)
+    given = run.parser().parse_args(["tcga", "--data", str(data)])
+    given.permutations = 2
+    run._task("tcga", given, report)()
+    n = report.numbers
+    assert n["timed"] == len(loaders.tcga_mirna(data).y)
+    assert n["survival_types"] == n["mrna_survival_types"] == n["mrna_types"] == 7
+    page = write_up.fill(write_up.read_template("tcga"), report.results())
+    assert "**Genes of 7 types.**" in page
+    assert f"The same with genes: {n['mrna_survival_tests']} tests in 7 types" in page
+    lines_of = Light("tcga_authors", lambda line: None)
+    given = run.parser().parse_args(["tcga", "--as-authors", "--data", str(data)])
+    run._task("tcga", given, lines_of)()
+    found = {row[0]: row[1:] for row in lines_of.results()["tables"]["methods"]["rows"]}
+    assert "genes, seven.npz" in str(found)
+    assert "not run: --sets" not in str(found)
+    (data / "tcga_survival" / "other.csv").write_text("")
+    with pytest.raises(FileNotFoundError, match=r"tcga_survival has 2 files that end in \.csv"):
+        loaders.optional_file(data, "tcga_survival")
+    assert loaders.optional_file(data, "nothing") is None
+    with pytest.raises(FileNotFoundError, match="is no folder; name the one that has tcga_survival"):
+        loaders.optional_file(data / "none", "tcga_survival")
+
+
 # Guides
 
 

@@ -143,7 +143,7 @@ def test_what_is_missing_is_said(tmp_path, capsys):
         assert message in capsys.readouterr().err
     (tmp_path / organs.FOLDER).mkdir()
     assert run.main([*arguments, "--data", str(tmp_path)]) == 2
-    assert "has 0 tables (.csv, .csv.gz" in capsys.readouterr().err
+    assert "has 0 files that end in .csv, .csv.gz" in capsys.readouterr().err
     path = paper_files.write_brawand(tmp_path / organs.FOLDER / "ten.txt", individuals=2)
     assert run.main([*arguments, "--organs", str(path), "--tree", PRIMATES]) == 2
     assert "The known tree lacks Bonobo, Chicken, Mouse, Opossum, Orangutan, Platypus;" in capsys.readouterr().err
