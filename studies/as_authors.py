@@ -14,8 +14,19 @@ from typing import Any
 import numpy as np
 
 from . import methods_human, methods_patients, methods_perturb, methods_primates, methods_tcga
-from .known import K562_PATHWAYS, PRIMATES, THP1_PATHWAYS
-from .loaders import human, norman, papalexi, primates, tcga_mirna
+from .known import AMNIOTES, K562_PATHWAYS, PRIMATES, THP1_PATHWAYS
+from .loaders import (
+    gene_sets,
+    human,
+    lung_tumours,
+    melanoma,
+    norman,
+    optional_file,
+    papalexi,
+    primates,
+    tcga_mirna,
+    tcga_mrna,
+)
 from .output import Report
 from .perturb import shared_genes
 
@@ -36,7 +47,7 @@ def task(name: str, given: argparse.Namespace, report: Report) -> Callable[[], N
             f"Study {name} has no version of the authors to run; choose one of {', '.join(TITLES)}. Digits have the "
             "authors' pairing of components in any case."
         )
-    if given.data is None and not getattr(given, _OPTIONS[name]):
+    if given.data is None and not getattr(given, _OPTIONS[name]) and not (name == "primates" and given.organs):
         raise ValueError(f"Study {name} needs --data DIR or --{_OPTIONS[name]}; --help lists the options.")
     version = "authors" if given.as_authors else "text"
     report.add(title=f"{TITLES[name]}, {VERSIONS[version]}", permutations=given.permutations)
@@ -53,21 +64,39 @@ def _tcga(given: argparse.Namespace, report: Report, as_authors: bool) -> None:
             raise ValueError("--xena needs --phenotype, which says what cancer a sample is of.")
         rows = xena(given.xena, given.phenotype, given.survival, as_authors=as_authors)
     else:
-        rows = tcga_mirna(given.data)
-        rows = rows if given.survival is None else with_times(rows, given.survival)
-        at_hand = "data at hand: microRNAs, of one sequencing machine, types with 30 or more"
+        genes = optional_file(given.data, "tcga_mrna", (".npz",))
+        rows = tcga_mirna(given.data) if genes is None else tcga_mrna(given.data)
+        times = given.survival or optional_file(given.data, "tcga_survival")
+        rows = rows if times is None else with_times(rows, times)
+        what = "microRNAs, of one sequencing machine" if genes is None else f"genes, {genes.name}"
+        at_hand = f"data at hand: {what}, types with 30 or more"
     methods_tcga.methods(
-        rows, report, as_authors=as_authors, sets=given.sets, axis=given.axis, cancer=given.type, at_hand=at_hand
+        rows,
+        report,
+        as_authors=as_authors,
+        sets=given.sets or gene_sets(given.data),
+        axis=given.axis,
+        cancer=given.type,
+        at_hand=at_hand,
     )
 
 
 def _patients(given: argparse.Namespace, report: Report, as_authors: bool) -> None:
     from .cells import luca
 
-    if not given.luca:
-        raise ValueError("Patients have a stage in the atlas alone, --luca FILE; the data at hand have none.")
-    rows = luca(given.luca, as_authors=as_authors)
-    methods_patients.methods(rows, report, as_authors=as_authors, sets=given.sets)
+    if given.luca:
+        rows: Any = luca(given.luca, as_authors=as_authors)
+        methods_patients.methods(rows, report, as_authors=as_authors, sets=given.sets or gene_sets(given.data))
+        return
+    rows = lung_tumours(given.data, as_authors=as_authors)
+    at_hand = (
+        f"data at hand: myeloid cells of samples with {'more than 200' if as_authors else '200 or more'}; there are no "
+        "cancer cells, and markers of immune cells alone, none of them mitochondrial"
+    )
+    others = melanoma(given.data)
+    methods_patients.methods(
+        rows, report, as_authors=as_authors, sets=given.sets or gene_sets(given.data), at_hand=at_hand, others=others
+    )
 
 
 def _perturb(given: argparse.Namespace, report: Report, as_authors: bool) -> None:
@@ -93,6 +122,7 @@ def _perturb(given: argparse.Namespace, report: Report, as_authors: bool) -> Non
 
 def _primates(given: argparse.Namespace, report: Report, as_authors: bool) -> None:
     from .cells import species_cells, species_tables
+    from .formats import species_by_organ
 
     if given.species:
         tables = [str(path).split(".gz")[0].endswith(".csv") for path in given.species]
@@ -101,9 +131,12 @@ def _primates(given: argparse.Namespace, report: Report, as_authors: bool) -> No
         if given.genes and not all(tables):
             raise ValueError("--genes lists orthologues of the authors' .csv files; .h5ad files are matched by name.")
         rows: Any = species_tables(given.species, given.genes) if all(tables) else species_cells(given.species)
+    elif given.organs:
+        rows = species_by_organ(given.organs)
     else:
         rows = primates(given.data)
-    methods_primates.methods(rows, given.tree or PRIMATES, report, as_authors=as_authors)
+    known = given.tree or (AMNIOTES if given.organs else PRIMATES)
+    methods_primates.methods(rows, known, report, as_authors=as_authors)
 
 
 def _human(given: argparse.Namespace, report: Report, as_authors: bool) -> None:

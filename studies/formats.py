@@ -11,6 +11,19 @@ import pandas as pd
 
 from .loaders import Rows
 
+BRAWAND_SPECIES = {
+    "hsa": "Human",
+    "ptr": "Chimpanzee",
+    "ppa": "Bonobo",
+    "ggo": "Gorilla",
+    "ppy": "Orangutan",
+    "mml": "Macaque",
+    "mmu": "Mouse",
+    "mdo": "Opossum",
+    "oan": "Platypus",
+    "gga": "Chicken",
+}
+BRAWAND_ORGANS = {"br": "brain", "cb": "cerebellum", "ht": "heart", "kd": "kidney", "lv": "liver", "ts": "testis"}
 AUTHORS_SAMPLES = ("Primary Tumor",)
 AUTHORS_LINES = 50  # a type needs more lines than that in the phenotypes
 
@@ -98,6 +111,48 @@ def xena(
     X = np.ascontiguousarray(values[whole].T, dtype=np.float64)
     genes = [str(name) for name in table.index[whole]]
     return Rows(X, types[shared].to_numpy(), genes, known, Path(expression).name).keep(min_rows)
+
+
+def species_by_organ(path: Path, option: str = "--organs") -> Rows:
+    """Read a table of species by organ: genes x samples, tab- or comma-separated, log2(1 + expression).
+
+    Contexts are species; ``about`` has "species", "organ" and "individual". Samples are named Species_Organ_Individual,
+    as TreeExp does, or species.organ.sex.number by the codes of Brawand et al. 2011 (Nature 478, 343). Other columns,
+    such as the names of a gene in each species, are left out, and genes with missing values too.
+
+    Looked at: code of others that reads Brawand's Supplementary Data 1
+    (``NormalizedRPKM_ConstitutiveExons_Amniote1to1Orthologues.txt``, 5,636 genes, columns hsa, ptr, ... with Ensembl's
+    names of a gene, then hsa.br.M.1, ...), and TreeExp's table of brain regions. Values are RPKM, not logarithms.
+    """
+    read = str(path).split(".gz")[0]
+    table = read_table(path, option, sep="," if read.endswith(".csv") else "\t")
+    first = str(table.columns[0])
+    found = {str(name): named for name in table.columns if (named := _sample(str(name))) is not None}
+    if len(found) < 3:
+        raise ValueError(
+            f"{option} {path} has {len(found)} columns named Species_Organ_Individual or like hsa.br.M.1; it has "
+            f"{list(map(str, table.columns))[:6]}. Rename the samples."
+        )
+    try:
+        values = table[list(found)].to_numpy(dtype=np.float64)
+    except ValueError as error:
+        raise ValueError(f"{option} {path}: a sample has a value that is no number ({error}).") from error
+    if (values < 0).any():
+        raise ValueError(f"{option} {path} has values below 0; pass expression as it is, without logarithms.")
+    whole = np.isfinite(values).all(axis=1)
+    genes = [str(name) for name in table[first][whole]] if first not in found else [f"{i}" for i in np.where(whole)[0]]
+    about = pd.DataFrame(list(found.values()), columns=["species", "organ", "individual"])
+    X = np.log2(1 + values[whole].T)
+    return Rows(X, about["species"].to_numpy(), genes, about, Path(path).name).keep(2)
+
+
+def _sample(name: str) -> tuple[str, str, str] | None:
+    """Return species, organ and individual of a sample, by either way of naming; None for another column."""
+    parts = name.split(".")
+    if len(parts) == 4 and parts[0] in BRAWAND_SPECIES and parts[1] in BRAWAND_ORGANS:
+        return BRAWAND_SPECIES[parts[0]], BRAWAND_ORGANS[parts[1]], ".".join(parts[2:])
+    parts = name.split("_")
+    return (parts[0], parts[1], parts[2]) if len(parts) == 3 and all(parts) else None
 
 
 def read_table(path: Path, option: str, sep: str = "\t", **options: Any) -> pd.DataFrame:

@@ -5,6 +5,12 @@ Written down from general knowledge of the field, and small on purpose; where a 
 
 from __future__ import annotations
 
+import math
+from collections import Counter
+from collections.abc import Sequence
+
+from mcpca.analysis.newick import clades_of_newick, restricted
+
 # TCGA's cancer types by the organ or tissue that they start in; types that are not here are alone in theirs.
 ORGANS = {
     **dict.fromkeys(("KICH", "KIRC", "KIRP"), "kidney"),
@@ -89,3 +95,26 @@ K562_PATHWAYS = {
 
 # Species of the study by their Newick tree.
 PRIMATES = "(((((Human,Chimpanzee),Gorilla),Gibbon),(Macaque,Rhesus)),Marmoset);"
+
+# The ten species of Brawand et al. 2011, six organs each.
+AMNIOTES = "((((((((Human,(Chimpanzee,Bonobo)),Gorilla),Orangutan),Macaque),Mouse),Opossum),Platypus),Chicken);"
+
+
+def names_exchanged(known: str, species: Sequence[str]) -> float:
+    """Return the share of all exchanges of species' names with which a tree of this shape would be right.
+
+    Exact for the best case, a tree of the known one's shape; one of another shape is never right. Of k! exchanges those
+    are right that map the tree to itself: for each node the products of its children's, times m! for m children of one
+    shape. O(k^2).
+    """
+    clades = restricted(clades_of_newick(known)[0], list(species))
+    # The largest cluster so far that holds each leaf, with its shape and the number of exchanges that keep it.
+    found: dict[str, tuple[frozenset[str], str, int]] = {name: (frozenset([name]), "", 1) for name in species}
+    for clade in [*sorted(clades, key=len), frozenset(species)]:
+        children = list({found[name][0]: found[name] for name in clade}.values())
+        shapes = Counter(shape for _, shape, _ in children)
+        number = math.prod(own for *_, own in children) * math.prod(math.factorial(m) for m in shapes.values())
+        shape = f"({','.join(sorted(one for _, one, _ in children))})"
+        for name in clade:
+            found[name] = (clade, shape, number)
+    return found[species[0]][2] / math.factorial(len(species))

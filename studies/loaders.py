@@ -9,7 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,10 @@ from sklearn.decomposition import PCA
 from .stored import StoredRows, stored_axes
 
 Array = NDArray[Any]
+# Origins of the lung samples at hand that are tumours, and whether these are early.
+TUMOURS = {"tLung": "early", "tL/B": "advanced", "PE": "advanced", "mBrain": "advanced", "mLN": ""}
+METASTASES = ("PE", "mBrain", "mLN")
+TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".txt", ".txt.gz")
 LARGE = 4000  # rows or features, whichever are fewer, beyond which axes are found one by one
 
 
@@ -121,6 +125,24 @@ def require_file(data: Path, folder: str, name: str) -> Path:
     return path
 
 
+def optional_file(data: Path, folder: str, ends: Sequence[str] = TABLES) -> Path | None:
+    """Return the one file with such an ending in a folder that need not be there; None without it, several an error."""
+    if not Path(data).is_dir():
+        raise FileNotFoundError(f"--data {data} is no folder; name the one that has {folder}.")
+    inside = Path(data) / folder
+    if not inside.is_dir():
+        return None
+    found = [path for path in sorted(inside.iterdir()) if path.name.endswith(tuple(ends)) and path.name != "SOURCE.txt"]
+    if len(found) != 1:
+        raise FileNotFoundError(f"{inside} has {len(found)} files that end in {', '.join(ends)}; keep one of them.")
+    return found[0]
+
+
+def gene_sets(data: Path | None) -> list[Path]:
+    """Return the GMT files in the folder gene_sets of the data, which need not be there."""
+    return [] if data is None else sorted((Path(data) / "gene_sets").glob("*.gmt"))
+
+
 def tcga_mirna(data: Path) -> Rows:
     """Tumours of 31 cancer types by 385 microRNAs, log2 of reads per million.
 
@@ -136,8 +158,13 @@ def tcga_mirna(data: Path) -> Rows:
 
 
 def tcga_mrna(data: Path) -> Rows:
-    """Tumours of 6 cancer types by 3,000 genes, log2 of counts per million."""
-    a = read_arrays(data, "tcga_mrna_small", "tcga_mrna_6types_log2cpm.npz", ("X", "genes", "context", "barcode"))
+    """Tumours of 6 cancer types by 3,000 genes, log2 of counts per million; of more types where there is such a file.
+
+    That is the one ``.npz`` in the folder tcga_mrna, with the same arrays: X (n, p), genes, context and barcode.
+    """
+    larger = optional_file(data, "tcga_mrna", (".npz",))
+    place = ("tcga_mrna_small", "tcga_mrna_6types_log2cpm.npz") if larger is None else ("tcga_mrna", larger.name)
+    a = read_arrays(data, *place, ("X", "genes", "context", "barcode"))
     about = pd.DataFrame({"patient": [code[:12] for code in a["barcode"]]})
     return Rows(a["X"].astype(np.float64), a["context"], list(map(str, a["genes"])), about, "TCGA mRNA").keep(30)
 
@@ -148,6 +175,26 @@ def lung(data: Path) -> Rows:
     a = read_arrays(data, "lung_cancer_kim", "kim2020_luad_immune_markers.npz", keys)
     about = pd.DataFrame({key: a[key] for key in ("origin", "cell_type", "cell_subtype")})
     return Rows(a["X"].astype(np.float64), a["context"], list(map(str, a["genes"])), about, "lung adenocarcinoma")
+
+
+def lung_tumours(data: Path, *, cell_type: str = "Myeloid cells", as_authors: bool = False) -> Rows:
+    """One kind of immune cells in the samples of tumours, as ``cells.luca`` has cancer cells of patients.
+
+    ``about`` has "stage": "early" for tumours that were resected (tLung), "advanced" for advanced ones (tL/B), for
+    pleural effusions and for metastases in the brain, "" for lymph nodes, which may be of either; and "metastasis", 1
+    for samples of one and 0 for others. Samples need 200 such cells, with ``as_authors`` more than 200.
+    """
+    rows = lung(data)
+    wanted = rows.about["origin"].isin(TUMOURS) & (rows.about["cell_type"] == cell_type)
+    if not wanted.any():
+        raise ValueError(
+            f"No sample of {sorted(TUMOURS)} has cells of cell_type={cell_type!r}; there are "
+            f"{sorted(set(rows.about['cell_type']))[:8]} from {sorted(set(rows.about['origin']))}."
+        )
+    rows = rows.take(wanted.to_numpy())
+    origin = rows.about["origin"]
+    about = rows.about.assign(stage=origin.map(TUMOURS), metastasis=origin.isin(METASTASES).astype(float))
+    return replace(rows, about=about, source=f"{cell_type} of lung tumours").keep(201 if as_authors else 200)
 
 
 def melanoma(data: Path) -> Rows:

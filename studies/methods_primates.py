@@ -19,11 +19,13 @@ from mcpca.analysis.newick import clades_of_newick, restricted
 
 from .chance import Array
 from .loaders import Rows, pooled_axes
+from .organs import POOLED, trees
 from .output import Report
 from .stored import StoredRows
 
 AXES = 500
 RANKS = range(2, 27)
+MOST_BY_PART = 5  # MCPCs within an organ or region, which has few rows
 LABELS = {"loadings": "loadings", "means": "means of PCs", "covariances": "covariances", "variances": "variances"}
 # Clustering: the text says "hierarchical"; the first is the package's default.
 CLUSTERING = {"text": ("average", "correlation"), "authors": ("complete", "euclidean")}
@@ -82,6 +84,30 @@ def methods(
             "the authors' count: steps of the clustering whose two numbers of clusters are not those of the known tree",
             f"{sum(one == 0 for one in merges)} of {len(merges)} ranks have none; {merges}",
         )
+    _by_part(Z, rows, known, report, (method, metric), ranks)
+
+
+def _by_part(
+    Z: Array, rows: Rows | StoredRows, known: str, report: Report, clustering: tuple[str, str], ranks: Sequence[int]
+) -> None:
+    """Report how often trees are right within each organ or region, where rows are of several."""
+    column = next((name for name in ("organ", "region") if name in rows.about), None)
+    if column is None:
+        return
+    by = rows.about[column].to_numpy(dtype=str)
+    table = pd.concat([trees(Z, rows.y, by, known, r, clustering).table for r in ranks if r <= MOST_BY_PART])
+    table = table[table["group"] != POOLED]
+    if not len(table):
+        report.method(f"The same within each {column} (not in the paper)", "", "not run: too few rows in each")
+        return
+    found = table.groupby("features", sort=False)["distance"].agg(lambda own: f"{int((own == 0).sum())} of {len(own)}")
+    report.add(**{f"{column}_{name}": text for name, text in found.items()})
+    report.method(
+        f"The same within each {column} (not in the paper)",
+        f"{table['group'].nunique()} of them, with {table['contexts'].min()} to {table['contexts'].max()} species; "
+        f"ranks 2 to {MOST_BY_PART}",
+        "right, of all and ranks: " + ", ".join(f"{LABELS[str(name)]} {text}" for name, text in found.items()),
+    )
 
 
 def _first(right: Sequence[int]) -> str:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 import warnings
 from collections.abc import Sequence
@@ -18,11 +17,11 @@ from sklearn.exceptions import ConvergenceWarning
 
 from mcpca import MCPCA, IdentifiabilityWarning, plotting
 from mcpca.analysis import context_tree, tree_distances
-from mcpca.analysis.newick import clades_of_newick, restricted
 
 from .chance import Array, Chance, centred_by_context, permuted_fits, spread
-from .known import PRIMATES
+from .known import PRIMATES, names_exchanged
 from .loaders import Rows, pooled_axes, primates
+from .organs import study_groups
 from .output import Report
 from .stored import StoredRows
 
@@ -33,6 +32,7 @@ CLUSTERINGS = (
     *(("average", "euclidean"), ("ward", "euclidean")),
 )
 RANKS = (2, 3, 4, 5, 6, 7, 8)
+REGION_RANKS = (2, 3, 4, 5)  # in a region there are few rows
 RESAMPLES = 200
 LABELS = {
     "loadings": "loadings of MCPCs",
@@ -49,6 +49,7 @@ def run(data: Path, report: Report, permutations: int = 200) -> None:
     regions = rows.about["region"].nunique()
     report.add(individuals=", ".join(f"{name} {count}" for name, count in individuals.items()), regions=regions)
     study_tree(rows, PRIMATES, report, AXES, RANKS, permutations)
+    study_groups(rows, "region", PRIMATES, report, REGION_RANKS, permutations, prefix="region_")
     _balanced(rows, report, permutations)
     _claims(report)
 
@@ -96,7 +97,7 @@ def study_tree(
     report.table("distances", shown.rename(columns={r: f"{r}" for r in ranks}))
     right = {name: int((wide.loc[name] == 0).sum()) for name in LABELS}
     report.add(**{f"right_{name}": right[name] for name in LABELS}, numbers=len(ranks))
-    exact = _names_exchanged(known, species)
+    exact = names_exchanged(known, species)
     dealt = _rows_dealt(Z, rows.y, known, ranks, permutations)
     report.add(
         names_exchanged=exact,
@@ -142,23 +143,6 @@ def _topology(table: pd.DataFrame, features: str, number: int) -> str:
     """Return a tree in Newick format without its lengths."""
     newick = table[(table["features"] == features) & (table["number"] == number)]["newick"].iloc[0]
     return re.sub(r":[0-9.eE+-]+", "", str(newick))
-
-
-def _names_exchanged(known: str, species: list[str]) -> float:
-    """Return the share of all exchanges of species' names with which a tree of this shape would be right.
-
-    Exact for the best case: a tree of the known one's shape. One of another shape is never right.
-    """
-    clades = restricted(clades_of_newick(known)[0], species)
-    orders = list(itertools.permutations(species)) if len(species) <= 7 else []
-    if not orders:
-        rng = np.random.default_rng(0)
-        orders = [tuple(rng.permutation(species)) for _ in range(5000)]
-    right = 0
-    for order in orders:
-        renamed = dict(zip(species, order, strict=True))
-        right += {frozenset(renamed[name] for name in clade) for clade in clades} == set(clades)
-    return right / len(orders)
 
 
 def _rows_dealt(Z: Array, y: Array, known: str, ranks: Sequence[int], n: int) -> dict[str, list[float]]:

@@ -20,10 +20,11 @@ from threadpoolctl import threadpool_limits  # comes with scikit-learn
 if __package__ in (None, ""):
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from studies import as_authors, digits, guides, human, patients, perturb, primates, tcga
+from studies import as_authors, digits, guides, human, organs, patients, perturb, primates, tcga
+from studies.loaders import optional_file
 from studies.output import Report
 
-STUDIES = ("digits", "tcga", "patients", "perturb", "guides", "primates", "human")
+STUDIES = ("digits", "tcga", "patients", "perturb", "guides", "primates", "organs", "human")
 # The option that names the paper's own files, where a study has one.
 SOURCES = {"tcga": "xena", "patients": "luca", "perturb": "replogle", "primates": "species", "human": "pg19"}
 
@@ -39,6 +40,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--permutations", type=int, default=200, metavar="N", help="of labels, for chance; 200 by default"
     )
+    made.add_argument("--organs", type=Path, metavar="FILE", help="organs: genes x samples of species by organ")
     version = made.add_mutually_exclusive_group()
     version.add_argument("--as-authors", action="store_true", help="the paper's Methods as its authors ran them")
     version.add_argument("--as-text", action="store_true", help="the paper's Methods as the text has them")
@@ -54,7 +56,7 @@ def parser() -> argparse.ArgumentParser:
     paper.add_argument("--links", type=Path, nargs="+", metavar="FILE", help="perturb: gene sets, with --replogle")
     paper.add_argument("--species", type=Path, nargs="+", metavar="FILE", help="primates: a file for each species")
     paper.add_argument("--genes", type=Path, metavar="FILE", help="primates: orthologues, with the authors' CSV files")
-    paper.add_argument("--tree", metavar="NEWICK", help="primates: the known tree, with --species")
+    paper.add_argument("--tree", metavar="NEWICK", help="primates, organs: the known tree of the species")
     paper.add_argument("--pg19", type=Path, metavar="DIR", help="human: PG-19, texts and metadata.csv")
     paper.add_argument("--catalogue", type=Path, metavar="FILE", help="human: catalogue of Project Gutenberg, CSV")
     paper.add_argument("--model", default="bert-base-uncased", help="human: language model, with --pg19")
@@ -70,6 +72,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.permutations < 1:
             raise ValueError(f"--permutations {arguments.permutations} is no reference of chance; pass at least 1.")
         for name in names:
+            if arguments.study == "all" and name == "organs" and _no_organs(arguments):
+                print(f"organs: left out, {arguments.data} has no folder {organs.FOLDER}", file=sys.stderr)
+                continue
             start = time.perf_counter()
             kind = kind_of_run(name, arguments)
             report = Report(kind, lambda line: print(line, file=sys.stderr))
@@ -95,6 +100,16 @@ def kind_of_run(name: str, given: argparse.Namespace) -> str:
     return f"{name}_{source}" if source and getattr(given, source) else name
 
 
+def _no_organs(given: argparse.Namespace) -> bool:
+    """Return whether there is no table of species by organ: the one source that may be missing."""
+    return (
+        given.organs is None
+        and given.data is not None
+        and given.data.is_dir()
+        and not optional_file(given.data, organs.FOLDER)
+    )
+
+
 def version_of(given: argparse.Namespace) -> str | None:
     """Return "authors" or "text" where the command line asks for the paper's Methods."""
     return "authors" if given.as_authors else ("text" if given.as_text else None)
@@ -117,6 +132,8 @@ def _task(name: str, given: argparse.Namespace, report: Report) -> Callable[[], 
         return lambda: perturb.run_replogle(given.replogle, given.links, report, n)
     if name == "primates" and given.species:
         return lambda: primates.run_species(given.species, given.tree, report, n)
+    if name == "organs" and given.organs:
+        return lambda: organs.run_table(given.organs, report, n, given.tree)
     if name == "human" and given.pg19:
         if not given.catalogue:
             raise ValueError("--pg19 needs --catalogue, which says what form a work has.")
@@ -125,6 +142,8 @@ def _task(name: str, given: argparse.Namespace, report: Report) -> Callable[[], 
         raise ValueError(f"Study {name} needs --data DIR, or the options of the paper's files; --help lists them.")
     if name == "tcga":
         return lambda: tcga.run(given.data, report, n, given.survival)
+    if name == "organs":
+        return lambda: organs.run(given.data, report, n, given.tree)
     modules = (digits, guides, human, patients, perturb, primates)
     module = {m.__name__.rsplit(".", 1)[-1]: m for m in modules}[name]
     return lambda: module.run(given.data, report, n)

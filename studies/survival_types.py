@@ -22,7 +22,7 @@ from mcpca import MCPCA
 from mcpca.analysis import survival
 
 from .chance import Array, Chance
-from .formats import need_columns, read_table
+from .formats import column_of, read_table
 from .loaders import Rows
 from .output import Report
 
@@ -33,18 +33,23 @@ CUT = 0.5
 def with_times(rows: Rows, path: Path) -> Rows:
     """Return rows with "time" and "event" from a table of survival as Xena has it, matched by patient.
 
-    The first sample of a patient counts; patients that the table does not have get missing times.
+    The first sample of a patient counts; patients that the table does not have get missing times. Tabs or, in ``.csv``,
+    commas between columns; samples may be called "barcode" or "patient", OS "event" and OS.time "time".
     """
-    times = read_table(path, "--survival")
-    need_columns(times, ["sample", "OS", "OS.time"], path)
-    times = times.assign(patient=times["sample"].astype(str).str[:12]).drop_duplicates("patient").set_index("patient")
+    times = read_table(path, "--survival", sep="," if str(path).split(".gz")[0].endswith(".csv") else "\t")
+    sample, event, time = (
+        column_of(times, names, path)
+        for names in (("sample", "barcode", "patient"), ("OS", "event"), ("OS.time", "time"))
+    )
+    names = times[sample].astype(str)
+    times = times.assign(**{"_patient": names.str[:12]}).drop_duplicates("_patient").set_index("_patient")
     own = times.reindex(rows.about["patient"])
-    if own["OS.time"].notna().sum() == 0:
+    if own[time].notna().sum() == 0:
         raise ValueError(
             f"--survival {path} has none of the patients, who are {list(rows.about['patient'][:2])}; its samples are "
-            f"{list(times['sample'][:2])}."
+            f"{list(names[:2])}."
         )
-    about = rows.about.assign(time=own["OS.time"].to_numpy(float), event=own["OS"].to_numpy(float))
+    about = rows.about.assign(time=own[time].to_numpy(float), event=own[event].to_numpy(float))
     return Rows(rows.X, rows.y, rows.features, about, rows.source)
 
 

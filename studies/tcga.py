@@ -19,7 +19,7 @@ from mcpca.sharing import carrying_contexts, how_shared
 
 from .chance import Array, Chance, centred_by_context, permuted_fits, spread
 from .known import MICRORNA_SETS, organ_of
-from .loaders import Rows, pooled_axes, tcga_mirna, tcga_mrna
+from .loaders import Rows, optional_file, pooled_axes, tcga_mirna, tcga_mrna
 from .output import Report
 from .survival_types import survival_by_type, with_times
 
@@ -29,12 +29,21 @@ KINDS = ("specific", "shared", "broad")
 
 
 def run(data: Path, report: Report, permutations: int = 200, times: Path | None = None) -> None:
-    """Study the data at hand: microRNAs of 31 types, and genes of 6 of them; with a table of survival, that by type."""
+    """Study the data at hand: microRNAs of 31 types, and genes of some; with a table of survival, that by type.
+
+    The table may be the one in the folder tcga_survival of the data.
+    """
+    times = optional_file(data, "tcga_survival") if times is None else times
     rows = tcga_mirna(data)
     rows = rows if times is None else with_times(rows, times)
     report.add(timed=int(rows.about["time"].notna().sum()) if times is not None else 0)
     model, scores, shared = study_types(rows, report, "", 100, permutations, sets=MICRORNA_SETS)
     small = tcga_mrna(data)
+    if times is not None:
+        try:
+            small = with_times(small, times)
+        except ValueError as error:  # a table of other patients, where microRNAs have been matched
+            report.say(f"genes without survival: {error}")
     other, other_scores, _ = study_types(small, report, "mrna_", 50, permutations, rank=len(np.unique(small.y)))
     _two_measurements(report, rows, scores, small, other_scores, other, permutations)
     _claims(report, model, shared)

@@ -281,3 +281,137 @@ def test_support_is_refused_where_it_says_nothing(kin):
         analysis.context_tree(fewer).support(draws)
     with pytest.raises(ValueError, match="known lacks 1 of the 4 contexts"):
         analysis.context_tree(model).support(draws, "((a,b),c);")
+
+
+# Trees by group of rows
+
+ORGANS = ("brain", "heart", "liver")
+
+
+def species_by_organ(n=60):
+    """Rows of five species in three organs: covariances follow the tree in brain and heart, means of organs do not.
+
+    In the liver two loadings are exchanged between marmoset and human, which makes another tree.
+    """
+    rng = np.random.default_rng(3)
+    carried = ["11110000", "11110000", "11101000", "11000110", "00001011"]
+    B = (0.5 + 5 * np.array([[int(one) for one in row] for row in carried])) * (1 + 0.3 * rng.random((5, 8)))
+    A = rng.standard_normal((12, 8))
+    A /= np.linalg.norm(A, axis=0)
+    X, y, organ = [], [], []
+    for one in ORGANS:
+        for name, b in zip(NAMES, B[[4, 1, 2, 3, 0]] if one == "liver" else B, strict=True):
+            mean = 8 * rng.standard_normal(12)
+            X.append((rng.standard_normal((n, 8)) * np.sqrt(b)) @ A.T + mean)
+            y += [name] * n
+            organ += [one] * n
+    return np.vstack(X), np.array(y), np.array(organ)
+
+
+@pytest.fixture(scope="module")
+def by_organ():
+    X, y, organ = species_by_organ(200)
+    model = MCPCA(8, noise="isotropic", random_state=0)
+    return X, y, organ, model, analysis.trees_by_group(model, PRIMATES, organ, X=X, y=y, resamples=8, random_state=0)
+
+
+def test_trees_by_organ_and_pooled(by_organ):
+    X, y, organ, _, found = by_organ
+    table = found.table
+    assert list(dict.fromkeys(table["group"])) == ["all", *ORGANS]
+    assert set(table["rows"][table["group"] != "all"]) == {1000}
+    distance = table.set_index(["group", "features"])["distance"]
+    assert distance["brain", "loadings"] == distance["heart", "loadings"] == 0
+    # Over all organs a covariance has the means of organs in it, which are of no tree; in the liver it is another tree.
+    assert distance["liver", "loadings"] > 0
+    for name in ORGANS:
+        assert distance[name, "means"] > 0
+    assert not found.left_out
+    # Each is what context_tree says of the rows of that organ.
+    own = organ == "heart"
+    there = MCPCA(8, noise="isotropic", random_state=0).fit(X[own], y[own])
+    for features in ("loadings", "means", "covariances", "variances"):
+        rows = {} if features == "loadings" else {"X": X[own], "y": y[own]}
+        tree = analysis.context_tree(there, features=features, **rows)
+        np.testing.assert_allclose(found.trees["heart"][features].linkage, tree.linkage)
+        row = table[(table["group"] == "heart") & (table["features"] == features)].iloc[0]
+        assert row["distance"] == tree.distance(PRIMATES)
+        assert row["normalized"] == tree.distance(PRIMATES, normalized=True)
+        assert row["newick"] == tree.newick()
+    pooled = analysis.context_tree(MCPCA(8, noise="isotropic", random_state=0).fit(X, y))
+    np.testing.assert_allclose(found.trees["all"]["loadings"].linkage, pooled.linkage)
+
+
+def test_support_by_organ(by_organ):
+    X, y, organ, model, found = by_organ
+    table = found.table.set_index(["group", "features"])
+    # Human and chimpanzee carry the same: their clade is sure, by loadings, where the known tree made the rows.
+    clades = found.clades.set_index(["group", "features", "clade"])
+    assert clades["support"]["brain", "loadings", "chimp, human"] > 0.9
+    assert table["support"]["brain", "loadings"] > table["support"]["brain", "means"]
+    assert table["support"]["brain", "loadings"] > 0.8 > table["support"]["liver", "loadings"]
+    assert (table["right"] <= table["support"] + 1e-12).all()
+    for (group, features), own in found.clades.groupby(["group", "features"]):
+        known = own["in known"].astype(bool)
+        assert known.sum() == 3
+        assert table["support"][group, features] == pytest.approx(own["support"][known].mean())
+        assert own["in tree"].sum() == 3
+    # Loadings of resamples are those of model.bootstrap, clustered as ContextTree.support does it.
+    own = organ == "brain"
+    there = MCPCA(8, noise="isotropic", random_state=0).fit(X[own], y[own])
+    draw = np.random.default_rng(0).spawn(4)[1].spawn(2)[0]
+    draws = there.bootstrap(X[own], y[own], n=8, random_state=draw)
+    expected = analysis.context_tree(there).support(draws, PRIMATES)
+    mine = found.clades[(found.clades["group"] == "brain") & (found.clades["features"] == "loadings")]
+    assert mine["support"].tolist() == expected["support"].tolist()
+    again = analysis.trees_by_group(model, PRIMATES, organ, X=X, y=y, resamples=8, rng=0)
+    assert again.table.equals(found.table)
+    assert again.clades.equals(found.clades)
+    assert "The known tree is found, of 4, by loadings in" in str(found)
+
+
+def test_groups_with_too_little_are_left_out_and_say_why():
+    X, y, organ = species_by_organ(20)
+    by = organ.astype(object)
+    by[(organ == "liver") & ~np.isin(y, NAMES[:2])] = None  # two species have a liver
+    heart = np.flatnonzero(organ == "heart")
+    by[heart[y[heart] == "marmoset"][1:]] = None  # one heart of a marmoset
+    model = MCPCA(3, random_state=0)
+    found = analysis.trees_by_group(model, PRIMATES, by, X=X, y=y, metric="euclidean", method="complete")
+    assert list(found.left_out) == ["liver"]
+    assert "2 contexts have 2 rows or more there, and a tree needs 3" in found.left_out["liver"]
+    assert "Left out: liver, 2 contexts have" in found.summary()
+    counts = found.table.groupby("group")["contexts"].first().to_dict()
+    assert counts == {"all": 5, "brain": 5, "heart": 4}
+    assert found.clades is None
+    assert "support" not in found.table
+    assert "marmoset" not in found.trees["heart"]["means"].contexts
+    # A model that does not fit to so few rows is a reason too; to all rows it is an error.
+    few = np.flatnonzero(organ == "brain")[[0, 1, 20, 21, 40, 41]]
+    by = np.array(["rest"] * len(y), dtype=object)
+    by[few] = "few"
+    found = analysis.trees_by_group(MCPCA(8, noise="isotropic", random_state=0), PRIMATES, by, X=X, y=y)
+    assert "n_components=8" in found.left_out["few"]
+    with pytest.raises(ValueError, match="n_components=13"):
+        analysis.trees_by_group(MCPCA(13), PRIMATES, by, X=X, y=y)
+
+
+def test_bad_groups_are_refused():
+    X, y, organ = species_by_organ(10)
+    model = MCPCA(3, random_state=0)
+    for change, message in (
+        ({"by": organ[:5]}, r"by has shape \(5,\); pass one value for each of the 150 rows"),
+        ({"by": "organ"}, "by='organ' would be a column of obs"),
+        ({"known": "(human,chimp);"}, "known lacks 3 of the 5 contexts among its leaves"),
+        ({"pooled": "brain"}, "pooled='brain' is the name of a group of by too"),
+        ({"X": X[None]}, r"X has 3 dimension\(s\); pass one matrix of all rows"),
+        ({"min_rows": 1}, "min_rows"),
+        ({"resamples": -1}, "resamples"),
+        ({"by": [None] * 150, "pooled": None}, "by has no group, and pooled is None"),
+        ({"pooled": None, "min_rows": 11}, "No group of by has a tree: brain: 0 contexts have 11 rows"),
+    ):
+        given = {"known": PRIMATES, "by": organ, "X": X, "y": y} | change
+        with pytest.raises(ValueError, match=message):
+            analysis.trees_by_group(model, **given)
+    with pytest.raises(TypeError, match="model is a str; pass an MCPCA"):
+        analysis.trees_by_group("model", PRIMATES, organ, X=X, y=y)

@@ -68,6 +68,13 @@ CALLS = {
     "analysis.link_recall": lambda **seed: analysis.link_recall(
         MODEL, LINKS, X=X, y=Y, n_pcs=2, permutations=9, **seed
     )["chance"].to_numpy(),
+    "analysis.trees_by_group": lambda **seed: (
+        analysis.trees_by_group(
+            MODEL, "((0,1,2),(3,4,5));", ["a"] * len(Y), X=X, y=Y, resamples=5, pooled=None, metric="euclidean", **seed
+        )
+        .clades["support"]
+        .to_numpy()
+    ),
     "baselines.run": lambda **seed: baselines.run("jennrich", S, 2, **seed).components,
     "datasets.load_digit_contexts": lambda **seed: datasets.load_digit_contexts(3, **seed).contexts["0 and 2"],
     "datasets.make_contexts": lambda **seed: make_contexts(2, 3, 1, n_samples=4, **seed).X,

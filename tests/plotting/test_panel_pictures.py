@@ -12,7 +12,7 @@ from pictures import BASELINE, LARGEST, TOLERANCE, axes, check_picture, picture_
 from planted_maps import axes_of, planted_model, rearranged_model
 
 from mcpca import RankChoice
-from mcpca.analysis import Association, PCAComparison, Survival, temporal_order
+from mcpca.analysis import Association, GroupTrees, PCAComparison, Survival, temporal_order
 from mcpca.plotting import (
     plot_components,
     plot_contexts,
@@ -20,6 +20,7 @@ from mcpca.plotting import (
     plot_enrichment,
     plot_forest,
     plot_group_medians,
+    plot_group_trees,
     plot_link_recall,
     plot_pc_p_values,
     plot_pca_comparison,
@@ -139,6 +140,17 @@ def rows_of(model):
     }
 
 
+def trees_of(model):
+    keys = [
+        (group, features)
+        for group in ("all", "brain", "heart", "kidney", "liver")
+        for features in ("loadings", "means", "covariances", "variances")
+    ]
+    distance = 2 * np.floor(4 * numbers(model, 20)).astype(int)
+    table = pd.DataFrame(keys, columns=["group", "features"]).assign(distance=distance, contexts=10)
+    return GroupTrees(table, {}, None, {})
+
+
 PICTURES = {
     "components": lambda m: plot_components(m, n=18, annotate=False, ax=axes()),
     "contexts": lambda m: plot_contexts(
@@ -149,6 +161,9 @@ PICTURES = {
     "forest": lambda m: plot_forest(survival_of(m), ax=axes(right=2.1, above=0.7, width=5.2, height=3.4)),
     "group_medians": lambda m: plot_group_medians(
         medians_of(m), 0, [1800 + 20 * (i % 4) for i in range(30)], [i % 2 for i in range(30)], ax=axes()
+    ),
+    "group_trees": lambda m: plot_group_trees(
+        trees_of(m), ax=axes(left=1.1, right=1.8, above=0.5, width=5.5, height=4.2)
     ),
     "link_recall": lambda m: plot_link_recall(recall_of(m, [5]), ax=axes(right=1.8, width=5)),
     "link_recall_numbers": lambda m: plot_link_recall(recall_of(m, [5, 10, 20]), ax=axes(above=0.6, width=5)),

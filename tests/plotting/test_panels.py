@@ -29,6 +29,7 @@ from mcpca.analysis import (
     survival,
     temporal_order,
     tree_distances,
+    trees_by_group,
 )
 from mcpca.datasets import make_contexts
 from mcpca.plotting import (
@@ -39,6 +40,7 @@ from mcpca.plotting import (
     plot_enrichment,
     plot_forest,
     plot_group_medians,
+    plot_group_trees,
     plot_link_recall,
     plot_pc_p_values,
     plot_pca_comparison,
@@ -549,6 +551,39 @@ def test_distances_of_trees_are_lines_with_filled_points_at_zero():
     assert plot_tree_distances(table, normalized=True).get_ylim()[1] < 1.2
     with pytest.raises(TypeError, match="table is a list without distances; pass what tree_distances returned"):
         plot_tree_distances([1])
+
+
+def test_marks_of_group_trees_are_the_table():
+    truth = make_contexts(4, 10, 3, n_samples=60, random_state=1)
+    organ = np.where(np.arange(len(truth.y)) % 2, "brain", "heart")
+    found = trees_by_group(
+        MCPCA(3, noise="isotropic", random_state=0),
+        "((0,1),(2,3));",
+        organ,
+        X=truth.X,
+        y=truth.y,
+        resamples=3,
+        random_state=0,
+    )
+    for value in ("distance", "normalized", "support", "right"):
+        ax = plot_group_trees(found, value=value)
+        assert labels(ax.get_yticklabels()) == ["all (4)", "brain (4)", "heart (4)"]
+        marks = [line for line in ax.lines if line.get_linestyle() == "None"]
+        assert len(marks) == 8
+        for i, name in enumerate(("loadings", "means", "covariances", "variances")):
+            own = found.table[found.table["features"] == name]
+            np.testing.assert_array_equal(marks[2 * i].get_xdata(), own[value])
+            np.testing.assert_array_equal(np.round(marks[2 * i].get_ydata()), [0, 1, 2])
+            assert len(marks[2 * i + 1].get_xdata()) == (own["distance"] == 0).sum()
+    assert ax.get_ylim() == (2.5, -0.5)
+    assert found.plot().axes[0].get_xlabel() == "clades in one tree only"
+    without = trees_by_group(MCPCA(3, random_state=0), "((0,1),(2,3));", organ, X=truth.X, y=truth.y)
+    with pytest.raises(ValueError, match="value='support' needs resamples; call trees_by_group with resamples=200"):
+        plot_group_trees(without, value="support")
+    with pytest.raises(ValueError, match="value='clades' is unknown; choose one of"):
+        plot_group_trees(found, value="clades")
+    with pytest.raises(TypeError, match="result is a DataFrame; pass what trees_by_group returned"):
+        plot_group_trees(found.table)
 
 
 @pytest.fixture(scope="module")

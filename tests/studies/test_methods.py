@@ -268,14 +268,49 @@ def test_lines_of_patients(tmp_path, version):
     assert late in str(report.results()["tables"]["methods"])
 
 
+@pytest.mark.parametrize("version", ["authors", "text"])
+def test_lines_of_lung_samples_at_hand(tmp_path, version):
+    """Advanced tumours, pleural effusions and brain metastases vary five times as much along one axis as early ones."""
+    rng = np.random.default_rng(0)
+    study_data.write_patients(tmp_path, rng)
+    study_data.write_tumours(tmp_path, rng)
+    as_ran = version == "authors"
+    rows = loaders.lung_tumours(tmp_path, as_authors=as_ran)
+    stage = rows.about["stage"].groupby(rows.y).first()
+    # Two samples are of normal lung, one has too few cells; one has 200, which the authors ask more than.
+    assert stage.value_counts().to_dict() == {"early": 7 - as_ran, "advanced": 7, "": 2}
+    assert rows.about["metastasis"].groupby(rows.y).first().sum() == 6
+    assert set(rows.about["cell_type"]) == {"Myeloid cells"}
+    out = tmp_path / "out"
+    assert run.main(["patients", f"--as-{version}", "--data", str(tmp_path), "--output", str(out)]) == 0
+    results = json.loads((out / f"patients_{version}" / RESULTS).read_text())
+    n = results["numbers"]
+    assert (n["patients"], n["staged"], n["axis"]) == (16 - as_ran, 14 - as_ran, "MCPC 1")
+    assert n["axis_bonferroni"] < 1e-3
+    assert n["sd_p"] < 1e-4 < 0.01 < n["mean_p"]
+    assert n["axis_halves"] > 0.99
+    assert n["other_patients"] == 2
+    assert min(n["other_seeds"]) > 0.99
+    by_sentence = {row[0]: row[1:] for row in results["tables"]["methods"]["rows"]}
+    assert (
+        "needs stages, --luca FILE. Samples of no such kind, 2, are in the fit"
+        in by_sentence["Cancer stage, I to IV"][1]
+    )
+    assert "stage and metastasis, which the file does not have" in by_sentence["The same for patients with melanoma"][1]
+    page = write_up.fill(write_up.read_template(f"patients_{version}"), results)
+    assert "early: " in page
+    with pytest.raises(ValueError, match=r"cell_type='B cells'; there are \['Myeloid cells', 'T/NK cells'\] from"):
+        loaders.lung_tumours(tmp_path, cell_type="B cells")
+
+
 def test_stages_of_the_authors_count_three_as_early():
     stage = pd.Series(["I", "II", "III", "III", "IV", "III or IV"], index=list("abcdef"))
     values = pd.DataFrame({"v": [0.0, 0.1, 0.0, 0.2, 5, 5.2]}, index=stage.index)
-    authors = methods_patients.stage_tests(values, stage, "authors")
-    text = methods_patients.stage_tests(values, stage[stage != "III or IV"], "text")
+    authors = methods_patients.stage_tests(values, stage, methods_patients.STAGES["authors"])
+    text = methods_patients.stage_tests(values, stage[stage != "III or IV"], methods_patients.STAGES["text"])
     assert authors["t p"]["v"] < 1e-6 < 0.05 < text["t p"]["v"]
     with pytest.raises(ValueError, match="0 of 2 patients have a late stage"):
-        methods_patients.stage_tests(values, stage[:2], "text")
+        methods_patients.stage_tests(values, stage[:2], methods_patients.STAGES["text"])
 
 
 def naive_recall(F, links, names):
@@ -490,7 +525,7 @@ def test_each_study_runs_as_the_authors_ran_it(authors_runs, tmp_path):
         assert len(lines_of) >= {"tcga": 7, "patients": 10, "perturb": 3, "primates": 6, "human": 5}[study]
 
 
-PAGES = [f"{study}_{version}" for study in as_authors.TITLES if study != "patients" for version in as_authors.VERSIONS]
+PAGES = [f"{study}_{version}" for study in as_authors.TITLES for version in as_authors.VERSIONS]
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -522,7 +557,8 @@ def test_no_part_of_the_paper_is_missing():
     [
         (["digits", "--as-authors", "--data", "."], "Study digits has no version of the authors"),
         (["tcga", "--as-authors"], "Study tcga needs --data DIR or --xena"),
-        (["patients", "--as-authors", "--data", "."], "Patients have a stage in the atlas alone"),
+        (["patients", "--as-authors"], "Study patients needs --data DIR or --luca"),
+        (["patients", "--as-authors", "--data", "."], "lung_cancer_kim/kim2020_luad_immune_markers.npz is missing"),
         (["tcga", "--as-text", "--xena", "a"], "--xena needs --phenotype"),
         (["primates", "--as-authors", "--species", "a.csv", "b.h5ad"], "files of one kind"),
         (["primates", "--as-authors", "--species", "b.h5ad", "--genes", "g"], "--genes lists orthologues"),
@@ -613,6 +649,50 @@ def test_survival_goes_with_the_data_at_hand(tmp_path):
     assert results["numbers"]["survival_types"] == 7
     page = write_up.fill(write_up.read_template("tcga"), results)
     assert "**Survival by type.** Every MCPC in each of 7 types" in page
+
+
+def test_files_that_need_not_be_there_are_found_in_the_data(tmp_path):
+    """A table of survival, genes of more types, and gene sets, each in a folder of its own."""
+    data = study_data.write_all(tmp_path)
+    small = loaders.tcga_mrna(data)
+    assert len(set(small.y)) == 3
+    with np.load(data / "tcga_mirna" / "tcga_mirna_log2rpm.npz") as file:
+        X, barcode, context = file["X"], file["barcode"], file["context"]
+    for folder in ("tcga_survival", "tcga_mrna", "gene_sets"):
+        (data / folder).mkdir()
+    genes = [f"GENE{i}" for i in range(X.shape[1])]
+    np.savez(data / "tcga_mrna" / "seven.npz", **{"X": X, "genes": genes, "context": context, "barcode": barcode})
+    rng = np.random.default_rng(0)
+    times = pd.DataFrame(
+        {"patient": [one[:12] for one in barcode], "event": 1, "time": rng.exponential(300, len(X)) + 1}
+    )
+    times.to_csv(data / "tcga_survival" / "times.csv", index=False)
+    (data / "tcga_survival" / "SOURCE.txt").write_text("made up")
+    (data / "gene_sets" / "sets.gmt").write_text("first\t\t" + "\t".join(genes[:4]) + "\n")
+    larger = loaders.tcga_mrna(data)
+    assert len(set(larger.y)) == 7
+    report = Light("tcga", lambda line: None)
+    given = run.parser().parse_args(["tcga", "--data", str(data)])
+    given.permutations = 2
+    run._task("tcga", given, report)()
+    n = report.numbers
+    assert n["timed"] == len(loaders.tcga_mirna(data).y)
+    assert n["survival_types"] == n["mrna_survival_types"] == n["mrna_types"] == 7
+    page = write_up.fill(write_up.read_template("tcga"), report.results())
+    assert "**Genes of 7 types.**" in page
+    assert f"The same with genes: {n['mrna_survival_tests']} tests in 7 types" in page
+    lines_of = Light("tcga_authors", lambda line: None)
+    given = run.parser().parse_args(["tcga", "--as-authors", "--data", str(data)])
+    run._task("tcga", given, lines_of)()
+    found = {row[0]: row[1:] for row in lines_of.results()["tables"]["methods"]["rows"]}
+    assert "genes, seven.npz" in str(found)
+    assert "not run: --sets" not in str(found)
+    (data / "tcga_survival" / "other.csv").write_text("")
+    with pytest.raises(FileNotFoundError, match=r"tcga_survival has 2 files that end in \.csv"):
+        loaders.optional_file(data, "tcga_survival")
+    assert loaders.optional_file(data, "nothing") is None
+    with pytest.raises(FileNotFoundError, match="is no folder; name the one that has tcga_survival"):
+        loaders.optional_file(data / "none", "tcga_survival")
 
 
 # Guides

@@ -200,3 +200,37 @@ def embed(sentences, word, model, **options):
     X[:, 0] += 3 * np.array(["nature" in one for one in sentences])
     X[3] = np.nan
     return X.astype(np.float32)
+
+
+TEN = ("hsa", "ptr", "ppa", "ggo", "ppy", "mml", "mmu", "mdo", "oan", "gga")
+
+
+def write_brawand(path, codes=TEN, individuals=8):
+    """Brawand's layout, RPKM of ten species: loadings follow the tree in brain and liver, in the heart they do not.
+
+    The chicken has no heart, and the platypus one.
+    """
+    rng = np.random.default_rng(0)
+    # Two axes tell species 0 to j from the others, and vary the more the larger j is: the first two are the nearest,
+    # and the others join them one by one.
+    k = len(codes)
+    B = np.array(
+        [[1.5**j * (9 if (i <= j) == one else 0.5) for j in range(k - 1) for one in (True, False)] for i in range(k)]
+    )
+    A = study_data.axes_on([range(3 * j, 3 * j + 3) for j in range(2 * (k - 1))], p := 6 * (k - 1))
+    columns = {code: [f"ENS{code.upper()}{i:04d}" for i in range(p)] for code in codes}
+    for organ in ("br", "ht", "lv"):
+        turned = np.arange(k) * (3 if organ == "ht" else 1) % k
+        for i, code in enumerate(codes):
+            n = {("gga", "ht"): 0, ("oan", "ht"): 1}.get((code, organ), individuals)
+            for one in range(n):
+                z = (
+                    A @ (rng.standard_normal(A.shape[1]) * np.sqrt(0.02 * B[turned[i]]))
+                    + 0.05 * rng.standard_normal(p)
+                    + 9
+                )
+                columns[f"{code}.{organ}.{'MF'[one % 2]}.{one // 2 + 1}"] = 2**z - 1
+    table = pd.DataFrame(columns)
+    table.loc[0, f"{codes[0]}.br.M.1"] = np.nan
+    table.to_csv(path, sep="\t", index=False)
+    return path

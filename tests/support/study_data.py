@@ -97,6 +97,36 @@ def write_patients(folder, rng):
     )
 
 
+def write_tumours(folder, rng):
+    """Lung samples of all origins in place of those of ``write_patients``, and melanoma patients with many cells.
+
+    Axis 1 varies six times as much in advanced tumours, pleural effusions and brain metastases as elsewhere.
+    """
+    p = 10
+    A = axes_on([(0, 1), (2, 3), (4, 5), (6, 7), (8, 9)], p)
+    origins = ["tLung"] * 8 + ["tL/B"] * 3 + ["PE"] * 2 + ["mBrain"] * 2 + ["mLN"] * 2 + ["nLung"] * 2
+    parts = {"X": [], "context": [], "origin": [], "cell_type": []}
+    for i, origin in enumerate(origins):
+        late = origin in ("tL/B", "PE", "mBrain")
+        b = np.array([12 if late else 2, 3, 2.5, 1.5, 1]) * np.exp(0.1 * rng.standard_normal(5))
+        for kind, n in (("Myeloid cells", {0: 150, 1: 200}.get(i, 230)), ("T/NK cells", 40)):
+            parts["X"].append((rng.standard_normal((n, 5)) * np.sqrt(b)) @ A.T + 0.1 * rng.standard_normal((n, p)))
+            for key, value in (("context", f"S{i:02d}"), ("origin", origin), ("cell_type", kind)):
+                parts[key] += [value] * n
+    np.savez(
+        folder / "lung_cancer_kim" / "kim2020_luad_immune_markers.npz",
+        **parts
+        | {"X": np.vstack(parts["X"]), "genes": [f"G{i}" for i in range(p)], "cell_subtype": parts["cell_type"]},
+    )
+    loadings = {"Mel1": [6, 2, 3, 1, 1], "Mel2": [1, 5, 1, 3, 2], "Mel3": [1, 1, 1, 1, 1]}
+    X, y = contexts(loadings, A, 240, rng)
+    kept = np.flatnonzero((y != "Mel3") | (np.arange(len(y)) % 3 == 0))  # 80 cells of the last
+    np.savez(
+        folder / "melanoma_patients" / "tirosh_melanoma_immune.npz",
+        **{"X": X[kept], "genes": [f"G{i}" for i in range(p)], "context": y[kept]},
+    )
+
+
 def write_perturb(folder, rng):
     """Knock-outs of the interferon pathway shift the same genes; so do activations with a gene in common."""
     names = ["IFNGR1", "IFNGR2", "JAK2", "STAT1", "IRF1", "CD86", *"ABCDEFGHIJKLM", "non-targeting"]

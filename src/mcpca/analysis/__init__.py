@@ -1,7 +1,8 @@
 """What to do with A and B: poles, enrichment, association and designs, cards, survival, trees, links, PCA beside it.
 
 Functions take a fitted model (or Pipeline, or AnnData with a fit) and return tables of pandas, or results that hold
-such tables. None fits the model again; those that need rows take them beside the model, or find them in the AnnData.
+such tables. None fits the model again, except ``trees_by_group``, which fits it to parts of the rows; those that need
+rows take them beside the model, or find them in the AnnData.
 
 Needs ``pip install "mcpca[analysis]"``; contextual embeddings of words need ``mcpca[text]``.
 """
@@ -15,6 +16,7 @@ from .embeddings import contextual_embeddings
 from .enriched_sets import enrichment
 from .features import feature_scores, gene_scores, top_features
 from .gene_sets import read_gmt
+from .group_trees import GroupTrees, trees_by_group
 from .hazards import Survival, survival
 from .links import link_recall, links_of_sets
 from .logistic import logistic_model
@@ -26,6 +28,7 @@ __all__ = [
     "Association",
     "ContextTree",
     "DifferentialVariance",
+    "GroupTrees",
     "PCAComparison",
     "Survival",
     "TemporalOrder",
@@ -49,4 +52,5 @@ __all__ = [
     "top_features",
     "top_samples",
     "tree_distances",
+    "trees_by_group",
 ]

@@ -149,23 +149,8 @@ class ContextTree(Shown):
             )
         assert self.method is not None
         assert self.metric is not None
-        counts: dict[frozenset[str], int] = {}
-        for B in draws:
-            linkage = context_linkage(B, method=self.method, metric=self.metric)
-            for clade in clades_of_linkage(linkage, self.contexts):
-                counts[clade] = counts.get(clade, 0) + 1
-        own = clades_of_linkage(self.linkage, self.contexts)
-        right = None if known is None else self._clades_of(known)
-        place = {name: i for i, name in enumerate(self.contexts)}
-        named = [sorted(clade, key=place.__getitem__) for clade in own | (right or set())]
-        records = []
-        for names in sorted(named, key=lambda names: (len(names), [place[name] for name in names])):
-            clade = frozenset(names)
-            record: dict[str, Any] = {"clade": ", ".join(names), "in tree": clade in own}
-            if right is not None:
-                record["in known"] = clade in right
-            records.append(record | {"support": counts.get(clade, 0) / len(draws)})
-        return pandas().DataFrame(records)
+        linkages = [context_linkage(B, method=self.method, metric=self.metric) for B in draws]
+        return clade_support(self, linkages, None if known is None else self._clades_of(known))
 
     def distance(self, known: str, *, rooted: bool = True, normalized: bool = False) -> float:
         """Return Robinson and Foulds' distance to a known tree: the number of clades that only one of the two has.
@@ -183,14 +168,9 @@ class ContextTree(Shown):
         # Clades of the tree of contexts and of the known one, both over the contexts alone.
         tree_clades = clades_of_linkage(self.linkage, self.contexts, levels=self.features == _KNOWN)
         known_clades = self._clades_of(known)
-        distance = robinson_foulds(tree_clades, known_clades, self.contexts, rooted=rooted)
-        if not normalized:
-            return distance
-        if not rooted:
-            tree_clades = splits(tree_clades, self.contexts)
-            known_clades = splits(known_clades, self.contexts)
-        # Trees of few contexts may have no clade or split at all: 0 / 1.
-        return distance / max(len(tree_clades) + len(known_clades), 1)
+        if normalized:
+            return normalized_distance(tree_clades, known_clades, self.contexts, rooted=rooted)
+        return robinson_foulds(tree_clades, known_clades, self.contexts, rooted=rooted)
 
     def _clades_of(self, known: str) -> Clades:
         """Return the clades of a known tree over the contexts alone."""
@@ -202,6 +182,37 @@ class ContextTree(Shown):
                 f"it has {quoted(leaves)}. Use the names of the contexts."
             )
         return restricted(clades, self.contexts)
+
+
+def normalized_distance(first: Clades, second: Clades, contexts: Sequence[str], *, rooted: bool) -> float:
+    """Return Robinson and Foulds' distance over the number of clades (or splits) of both trees."""
+    distance = robinson_foulds(first, second, contexts, rooted=rooted)
+    if not rooted:
+        first = splits(first, contexts)
+        second = splits(second, contexts)
+    # Trees of few contexts may have no clade or split at all: 0 / 1.
+    return distance / max(len(first) + len(second), 1)
+
+
+def clade_support(tree: ContextTree, linkages: Sequence[Array], right: Clades | None = None) -> Any:
+    """Return how many linkages have each clade of a tree, and each of ``right``, as ``ContextTree.support`` does."""
+    counts: dict[frozenset[str], int] = {}
+    for linkage in linkages:
+        for clade in clades_of_linkage(linkage, tree.contexts):
+            counts[clade] = counts.get(clade, 0) + 1
+    own = clades_of_linkage(tree.linkage, tree.contexts)
+    place = {name: i for i, name in enumerate(tree.contexts)}
+    named = [sorted(clade, key=place.__getitem__) for clade in own | (right or set())]
+    records = []
+    for names in sorted(named, key=lambda names: (len(names), [place[name] for name in names])):
+        clade = frozenset(names)
+        record: dict[str, Any] = {"clade": ", ".join(names), "in tree": clade in own}
+        if right is not None:
+            record["in known"] = clade in right
+        share = counts.get(clade, 0) / len(linkages) if linkages else float("nan")
+        records.append(record | {"support": share})
+    columns = ["clade", "in tree", *([] if right is None else ["in known"]), "support"]
+    return pandas().DataFrame(records, columns=columns)
 
 
 def context_tree(
@@ -259,7 +270,7 @@ def context_tree(
     refuse_without_effect("corrected", corrected, True, why, "drop it")
     m = check_integer(len(fit.names) if n_pcs is None else n_pcs, "n_pcs", 1)
     rows = read_rows(source, key, X, y)
-    return _tree(fit, _PCFeatures(rows, m).of(features, m), features, method, metric)
+    return _tree(fit, PCFeatures(rows, m).of(features, m), features, method, metric)
 
 
 @shown("trees")
@@ -309,7 +320,7 @@ def tree_distances(
         refuse_without_effect("n_pcs", n_pcs, None, "PCs are those of rows, and none are given", "drop it, or pass X")
     else:
         # The rows are the same for all models, so those of the first will do.
-        pc_features = _PCFeatures(read_rows(sources[0], key, X, y), max(numbers))
+        pc_features = PCFeatures(read_rows(sources[0], key, X, y), max(numbers))
         for name in TREE_FEATURES[1:]:
             for m in numbers:
                 trees.append((m, _tree(fits[0], pc_features.of(name, m), name, method, metric)))
@@ -327,13 +338,19 @@ def tree_distances(
     return pd.DataFrame(records)
 
 
-class _PCFeatures:
-    """What overall PCs say about contexts; one PCA and one pass serve any number of PCs up to ``most``."""
+class PCFeatures:
+    """What overall PCs say about contexts; one PCA and one pass serve any number of PCs up to ``most``.
 
-    def __init__(self, rows: FittedRows, most: int) -> None:
+    ``fewer`` allows rows that have fewer PCs than that.
+    """
+
+    def __init__(self, rows: FittedRows, most: int, *, fewer: bool = False) -> None:
         # V (q, most), Z (n, most)
-        V = rows.principal_directions(most).vectors
-        if V.shape[1] < most:
+        found = rows.principal_directions(most)
+        V = found.vectors
+        if fewer:  # of rows that repeat, the last directions may have no variance, and be those of rounding
+            V = V[:, found.variances > 1e-10 * found.variances[0]]
+        elif V.shape[1] < most:
             raise ValueError(f"n_pcs={most}, but the rows have {V.shape[1]} PCs; choose at most that many.")
         Z = rows.project(V)
         self._covariances = rows.covariances(Z)  # (k, most, most)

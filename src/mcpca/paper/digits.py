@@ -26,7 +26,7 @@ from .._rank.paper_rule import RankChoice, choose_rank
 from .._utils.types import Array
 from ..sharing import carrying_contexts
 from .problems import PLANTED_DIGITS, Images, load_images
-from .running import COMPARED, Progress, Record, Store, announce, attempt, limit_for, outcome
+from .running import COMPARED_ON_DIGITS, Progress, Record, Store, announce, attempt, limit_for, outcome
 
 RECOVERED = 0.8  # least |correlation| with the mean digit
 CURVE = "choose_rank"  # the "method" of the record that holds the choice of the rank
@@ -53,7 +53,7 @@ class DigitsSection:
     ranks: tuple[int, ...]
     trials: int = 1
     directory: Path | None = None
-    methods: Sequence[str] = COMPARED
+    methods: Sequence[str] = COMPARED_ON_DIGITS
 
     def key(self, method: str, trial: int = 0) -> Record:
         """Return what identifies a record."""

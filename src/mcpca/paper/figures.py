@@ -36,6 +36,7 @@ _LOOKS = {
     "pca_c": _Look("#7a7a7a", "s"),
     "pca_svd": _Look("#9b9b9b", "^"),
     "hogsvd": _Look("#252525", "v"),
+    "svd": _Look("#bdbdbd", "D"),
     "ffdiag": _Look("#006d2c", "o"),
     "qrj1d": _Look("#2ca25f", "s"),
     "jacobi": _Look("#74c476", "^"),

@@ -20,6 +20,7 @@ from ._enrichment import plot_enrichment
 from ._explained import plot_variance_explained
 from ._features import plot_top_features
 from ._forest import plot_forest
+from ._group_trees import plot_group_trees
 from ._images import plot_component_images
 from ._loadings import plot_loadings
 from ._medians import plot_group_medians
@@ -52,6 +53,7 @@ __all__ = [
     "plot_enrichment",
     "plot_forest",
     "plot_group_medians",
+    "plot_group_trees",
     "plot_link_recall",
     "plot_loadings",
     "plot_pc_p_values",

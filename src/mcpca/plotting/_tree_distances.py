@@ -10,7 +10,7 @@ from ._common import CATEGORIES, FONT_SIZE, MARKERS, axes_or_new
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_LABELS = {
+FEATURE_LABELS = {
     "loadings": "loadings of MCPCs",
     "means": "means of PCs",
     "covariances": "covariances of PCs",
@@ -70,7 +70,7 @@ def plot_tree_distances(table: Any, *, normalized: bool = False, ax: Axes | None
         shown = y + _APART * largest * (i - (len(features) - 1) / 2) / max(1, len(features) / 2)
         colour = CATEGORIES[i]
         line = _LINES[i % len(_LINES)]
-        label = _LABELS.get(str(name), str(name))
+        label = FEATURE_LABELS.get(str(name), str(name))
         look: dict[str, Any] = {"color": colour, "marker": MARKERS[i], "markersize": 5.5}
         ax.plot(x, shown, linestyle=line, linewidth=1.3, markerfacecolor="white", label=label, zorder=2, **look)
         ax.plot(x[y == 0], shown[y == 0], linestyle="none", zorder=3, **look)
@@ -84,7 +84,7 @@ def plot_tree_distances(table: Any, *, normalized: bool = False, ax: Axes | None
     of = "share of clades" if normalized else "clades"
     ax.set_ylabel(f"{of} in one tree only", fontsize=FONT_SIZE)
     n_right = {name: int((table[column][table["features"] == name] == 0).sum()) for name in features}
-    best = [_LABELS.get(str(name), str(name)) for name in features if n_right[name] == max(n_right.values()) > 0]
+    best = [FEATURE_LABELS.get(str(name), str(name)) for name in features if n_right[name] == max(n_right.values()) > 0]
     right = f"most often by {', '.join(best)}" if best else "by none"
     ax.set_title(f"distance to the known tree\n0, filled: the same tree, {right}", fontsize=FONT_SIZE)
     ax.tick_params(labelsize=FONT_SIZE)
