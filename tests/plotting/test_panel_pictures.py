@@ -143,10 +143,10 @@ def rows_of(model):
 def trees_of(model):
     keys = [
         (group, features)
-        for group in ("all", "brain", "heart", "kidney", "liver")
+        for group in ("all", "brain", "heart", "kidney", "liver", "lung", "testis")
         for features in ("loadings", "means", "covariances", "variances")
     ]
-    distance = 2 * np.floor(4 * numbers(model, 20)).astype(int)
+    distance = 2 * (numbers(model, 28).argsort().argsort() % 3)
     table = pd.DataFrame(keys, columns=["group", "features"]).assign(distance=distance, contexts=10)
     return GroupTrees(table, {}, None, {})
 
@@ -163,7 +163,7 @@ PICTURES = {
         medians_of(m), 0, [1800 + 20 * (i % 4) for i in range(30)], [i % 2 for i in range(30)], ax=axes()
     ),
     "group_trees": lambda m: plot_group_trees(
-        trees_of(m), ax=axes(left=1.1, right=1.8, above=0.5, width=5.5, height=4.2)
+        trees_of(m), ax=axes(left=1.1, right=0.1, above=0.5, width=2.6, height=3)
     ),
     "link_recall": lambda m: plot_link_recall(recall_of(m, [5]), ax=axes(right=1.8, width=5)),
     "link_recall_numbers": lambda m: plot_link_recall(recall_of(m, [5, 10, 20]), ax=axes(above=0.6, width=5)),
