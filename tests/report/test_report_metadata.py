@@ -307,7 +307,8 @@ def test_a_lasso_leads_to_a_table_of_rows(browser, report):
         i = X.index.get_loc(name)
         assert context == y[i]
         np.testing.assert_allclose([float(x), float(up)], scores.loc[name], rtol=2e-3, atol=1e-3)
-        assert phase == (rows["phase"].iloc[i] or "not known")
+        own = rows["phase"].iloc[i]
+        assert phase == ("not known" if pd.isna(own) else own)
         assert float(depth) == pytest.approx(rows["depth"].iloc[i], rel=1e-3)
         assert tissue == contexts.loc[context, "tissue"]
     saved = page.run(

@@ -13,9 +13,10 @@ import numpy as np
 
 from .._utils.arguments import check_unmasked
 from .._utils.array_api import to_host
-from .._utils.parallel import each, n_workers
 from .._utils.types import Array
 from .._utils.wording import listed
+from .array_memory import context_chunks
+from .definiteness import indefinite_part
 
 # Rounding leaves S slightly asymmetric or slightly indefinite. Beyond these multiples of eps * |S|, times sqrt(p) and
 # p, it is the caller's mistake and not that of the arithmetic. Smaller multiples would refuse covariances that were
@@ -24,21 +25,8 @@ SYMMETRY_ULPS = 1e4
 NEGATIVE_ULPS = 1e2
 # A squared norm beyond which, or below the inverse of which, its square may overflow or underflow.
 _FAR_FROM_ONE = 1e200
-# Numbers in a temporary of small covariances that are factored together: 2 MB, and at most a sixteenth of the stack.
-_FACTOR_CHUNK_NUMBERS = 2**18
-_FACTOR_CHUNK_SHARE = 16
-# Up to so many columns a matrix is factored at once. Beyond, by blocks of a twelfth of the columns, but no narrower
-# than 48: narrower blocks need less room, and are slower.
-_UNSPLIT_COLUMNS = 128
-_NARROWEST_BLOCK = 48
-_BLOCKS = 12
-# Contexts for each worker from which on they are factored side by side: half a copy for each is then a fifth of the
-# stack at most.
-_CONTEXTS_PER_WORKER = 2.5
-# Contexts for each worker from which on each has room for a whole copy of one.
-_CONTEXTS_PER_COPY = 16
-# Operations k p^3 below which starting threads costs more than they gain.
-_WORTHWHILE_OPERATIONS = 10**8
+# Numbers of covariances that are looked at together: 1 MB.
+_CACHED_NUMBERS = 2**17
 
 
 def check_covariances(S: Any, name: str = "S") -> Array:
@@ -46,7 +34,7 @@ def check_covariances(S: Any, name: str = "S") -> Array:
 
     Symmetry and finiteness are tested by one random probe, ``S_i x`` against ``S_i^T x``: O(k p^2) without a
     temporary of the stack's size. Definiteness is tested by a Cholesky factorisation of ``S_i`` plus its rounding times
-    the identity.
+    the identity (``definiteness.py``).
     """
     A = np.asarray(check_unmasked(to_host(S), name, "recompute those covariances without them"))
     check_stack_form(A, name)
@@ -63,11 +51,8 @@ def check_covariances(S: Any, name: str = "S") -> Array:
 def _check_stack_values(A: Array, name: str) -> None:
     """Raise where a float (k, p, p) stack has a matrix that is not finite, symmetric and positive semi-definite."""
     p = A.shape[1]
-    # A (k, p, p), x (p,), right and left (k, p). In the precision of A, lest the product convert the whole stack.
-    x = probe(p).astype(A.dtype)
-    with np.errstate(over="ignore", invalid="ignore"):
-        right = np.asarray(A @ x)
-        left = np.einsum("p,kpq->kq", x, A)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        right, left, squares = _probed(A)
     if not (np.isfinite(right).all() and np.isfinite(left).all()):
         # A product may also have overflowed; only now is a mask of the stack's size worth its memory.
         bad = ~np.isfinite(A)
@@ -78,9 +63,6 @@ def _check_stack_values(A: Array, name: str) -> None:
                 "those covariances from finite data."
             )
     eps = float(np.finfo(A.dtype).eps)
-    with np.errstate(over="ignore", under="ignore"):
-        # Summed in float64, where squares of float32 can neither overflow nor vanish.
-        squares: Array = np.einsum("kpq,kpq->k", A, A, dtype=np.float64)
     far = ~((squares > 1 / _FAR_FROM_ONE) & (squares < _FAR_FROM_ONE)) | ~np.isfinite(right).all(axis=1)
     if far.any():
         # Such contexts are checked again times a power of two, which is exact: no check depends on the scale.
@@ -105,6 +87,28 @@ def _check_stack_values(A: Array, name: str) -> None:
             + contexts_last(A, name)
         )
     _check_definite(A, scale, eps, name)
+
+
+def _probed(A: Array) -> tuple[Array, Array, Array]:
+    """Return ``A_i x`` and ``A_i^T x`` (k, p) for the probe x, and the squared norms (k,), of A (k, p, p)."""
+    k, p, _ = A.shape
+    # In the precision of A, lest the products convert the whole stack.
+    x = probe(p).astype(A.dtype)
+    right = np.empty((k, p), dtype=A.dtype)
+    left = np.empty((k, p), dtype=A.dtype)
+    squares = np.empty(k)
+    # All three of a few contexts while these are in the cache.
+    for part in context_chunks(A, numbers=_CACHED_NUMBERS):
+        S = A[part]
+        np.matmul(S, x, out=right[part])
+        np.matmul(x, S, out=left[part])
+        if A.dtype == np.float64 and S.flags.c_contiguous:
+            rows = S.reshape(len(S), 1, -1)
+            squares[part] = np.matmul(rows, rows.transpose(0, 2, 1))[:, 0, 0]
+        else:
+            # Summed in float64, where squares of float32 can neither overflow nor vanish.
+            squares[part] = np.einsum("kpq,kpq->k", S, S, dtype=np.float64)
+    return right, left, squares
 
 
 def probe(p: int) -> Array:
@@ -150,36 +154,10 @@ def check_counts(n_samples: Any, k: int, name: str = "n_samples") -> Array:
 
 
 def _check_definite(S: Array, scale: Array, eps: float, name: str) -> None:
-    """Raise where an eigenvalue is negative beyond rounding; memory O(p^2).
-
-    ``S_i + shift_i I`` has a Cholesky factor where no eigenvalue is below ``-shift_i``. That costs far less than the
-    eigenvalues, which are computed for the message only.
-    """
-    k, p, _ = S.shape
-    # Side by side in threads, each with half a copy of its context: blocks are too narrow for the threads of BLAS. One
-    # after the other where contexts are so few that the copies would count. Small ones are factored several in a call.
-    available = n_workers() if k * p**3 > _WORTHWHILE_OPERATIONS else 1
-    workers = available if k >= _CONTEXTS_PER_WORKER * available else 1
-    step = max(1, min(_FACTOR_CHUNK_NUMBERS, S.size // (_FACTOR_CHUNK_SHARE * workers)) // (p * p))
-    # Without blocks each worker has a copy and its factor, which is little beside many contexts, and faster.
-    is_whole = p <= _UNSPLIT_COLUMNS or k >= _CONTEXTS_PER_COPY * workers > _CONTEXTS_PER_COPY
-    width = p if is_whole else max(_NARROWEST_BLOCK, p // _BLOCKS)
+    """Raise where an eigenvalue is negative beyond rounding. Eigenvalues are computed for the message only."""
     # A covariance of zeros is positive semi-definite; any positive shift gives it a factor.
-    shift = np.where(scale > 0, NEGATIVE_ULPS * eps * p * scale, 1)
-    failed: list[slice] = []
-
-    # Failures are noted and not raised, so that the message can be made here and names a context, not a slice.
-    def attempt(part: slice) -> None:
-        try:
-            _factor(S[part], shift[part], width)
-        except np.linalg.LinAlgError:
-            failed.append(part)
-
-    for _ in each(attempt, [slice(i, i + step) for i in range(0, k, step)], workers):
-        if failed:
-            break
-    if failed:
-        part = min(failed, key=lambda part: part.start)
+    part = indefinite_part(S, scale, np.where(scale > 0, NEGATIVE_ULPS * eps * S.shape[1] * scale, 1))
+    if part is not None:
         # Relative to its size, since contexts of one slice may differ by orders of magnitude.
         smallest = np.linalg.eigvalsh(S[part].astype(np.float64))[:, 0]
         worst = int(np.argmin(smallest / np.maximum(scale[part], np.finfo(float).tiny)))
@@ -189,28 +167,3 @@ def _check_definite(S: Array, scale: Array, eps: float, name: str) -> None:
             f"|S| is {scale[i]:.3g}; a covariance has none below 0. Pass covariances, not correlations with gaps "
             "or differences of covariances."
         )
-
-
-def _factor(S: Array, shift: Array, width: int) -> None:
-    """Factor ``S_i + shift_i I`` by Cholesky, only to see whether that exists; raise ``LinAlgError`` if not.
-
-    Column block by column block (left-looking), of which only what lies below the diagonal is kept: with narrow blocks
-    half the room of S.
-    """
-    # S (k', p, p), panel (k', p - j, w), each element of below (k', p - j, w): all contexts of a slice side by side.
-    p = S.shape[1]
-    below: list[Array] = []  # for each block so far, the rows of the factor from row j on
-    for j in range(0, p, width):
-        panel = S[:, j:, j : j + width].astype(np.float64)
-        n_columns = panel.shape[2]
-        diagonal = np.arange(n_columns)
-        panel[:, diagonal, diagonal] += shift[:, None]
-        # What earlier columns explain of this panel: L[j:, :j] L[j:j+w, :j]^T.
-        for rows in below:
-            panel -= rows @ rows[:, :n_columns].transpose(0, 2, 1)
-        # Raises LinAlgError unless every diagonal block is positive definite, which is what the caller wants to know.
-        head = np.linalg.cholesky(panel[:, :n_columns])
-        if j + width < p:
-            below = [rows[:, n_columns:] for rows in below]
-            # L21 = P21 L11^-T, by an inverse of w x w: NumPy has no triangular solve.
-            below.append(panel[:, n_columns:] @ np.linalg.inv(head).transpose(0, 2, 1))
