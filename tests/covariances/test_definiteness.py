@@ -68,16 +68,22 @@ def test_single_precision_never_passes_what_double_refuses(rng):
             S, norms, _ = stack(1, p, SPECTRA[name], rng, least)
             margin = definiteness._MARGIN * np.sqrt(p) * np.finfo(np.float32).eps * norms[0]
             for share in (1, 0.1):
-                single = definiteness._has_factor(S[0], -share * margin, definiteness.lapack.spotrf, np.float32)
+                single = definiteness._has_factor(S[0], -share * margin, np.float32)
                 wrong += [(name, least, share)] if single else []
     assert not wrong
 
 
 def test_double_precision_is_not_asked_where_single_tells(rng, monkeypatch):
     S, norms, shift = stack(6, 150, SPECTRA["noise in all directions"], rng)
-    monkeypatch.setattr(definiteness.lapack, "dpotrf", None)
+    asked = []
+    factor = definiteness.has_cholesky_factor
+    monkeypatch.setattr(definiteness, "has_cholesky_factor", lambda S: (asked.append(S.dtype), factor(S))[1])
     assert indefinite_part(S, norms, shift) is None
     assert indefinite_part(S.astype(np.float32), norms, shift * 2**29) is None
+    assert asked == [np.float32] * 12
+    S[3, 0, 0] = -1
+    assert indefinite_part(S, norms, shift) == slice(3, 4)
+    assert asked[-1] == np.float64
 
 
 def test_a_value_that_is_not_a_number_has_no_factor(rng):

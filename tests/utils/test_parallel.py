@@ -1,6 +1,8 @@
 """Threads of BLAS are one number for the process: whoever limits it leaves it as it was."""
 
+import contextlib
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -81,6 +83,45 @@ def test_errors_and_nesting_leave_blas_as_it_was(blas):
     with pytest.raises(RuntimeError), parallel.own_threads(100, 100):
         raise RuntimeError
     assert blas.threads == 2
+
+
+def test_threads_are_kept_aside(blas):
+    """The same ones serve all calls within ``blas_aside`` for as many of them, and are gone after it."""
+    here = threading.active_count()
+    barrier = threading.Barrier(2, timeout=5)
+
+    def name(_):
+        barrier.wait()  # so that each thread gets one
+        return threading.get_ident()
+
+    with parallel.blas_aside():
+        assert parallel.n_workers() == 2
+        first, second = (set(parallel.each(name, [0, 1], 2)) for _ in range(2))
+        assert first == second
+        assert len(first) == 2
+        with parallel.blas_aside():
+            assert set(parallel.each(name, [0, 1], 2)) == first
+        assert list(parallel.each(lambda i: threading.get_ident() in first, range(3), 3)) == [False] * 3
+        assert list(parallel.each(lambda i: parallel.n_workers(), [0, 1], 2)) == [1, 1]  # within them there are no more
+    assert threading.active_count() == here
+
+
+@pytest.mark.parametrize("aside", [True, False])
+def test_nothing_goes_on_after_a_failure(aside, blas):
+    done = []
+
+    def slow(i):
+        if i == 0:
+            raise RuntimeError("it broke down")
+        time.sleep(0.05)
+        done.append(i)
+
+    with parallel.blas_aside() if aside else contextlib.nullcontext():
+        with pytest.raises(RuntimeError, match="broke"):
+            list(parallel.each(slow, range(40), 2))
+        ended = len(done)
+        time.sleep(0.12)
+        assert len(done) == ended < 10
 
 
 def test_fits_in_parallel_threads_leave_blas_as_it_was(blas):

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from scipy.linalg import lapack
 
+from .._linalg.cholesky import has_cholesky_factor
 from .._utils.parallel import each, n_workers, one_thread_each
 from .._utils.types import Array
 
@@ -59,8 +59,7 @@ def indefinite_part(S: Array, norms: Array, shift: Array) -> slice | None:
         step = max(1, min(_CHUNK_NUMBERS, S.size // (_CHUNK_SHARE * available)) // (p * p))
         parts = [slice(i, min(i + step, k)) for i in range(0, k, step)]
         return _first_failure(parts, lambda part: _all_have_factors(S[part], shift[part], p), available)
-    # By LAPACK, through SciPy: NumPy's way to it takes up to three times as long. In threads of our own, since those of
-    # SciPy's library would go on spinning beside those of NumPy's.
+    # In threads of our own: those of SciPy's library would go on spinning beside those of NumPy's.
     contexts = [slice(i, i + 1) for i in range(k)]
     single = int(_COPIES_SHARE * k * 2)  # copies that there is room for: of half the size in single precision
     if single:
@@ -69,7 +68,7 @@ def indefinite_part(S: Array, norms: Array, shift: Array) -> slice | None:
 
         def passes(part: slice) -> bool:
             i = part.start
-            return bool(reaches[i]) and _has_factor(S[i], shift[i] - margin[i], lapack.spotrf, np.float32)
+            return bool(reaches[i]) and _has_factor(S[i], shift[i] - margin[i], np.float32)
 
         with one_thread_each():
             failed = _first_failure(contexts, passes, min(available, single))
@@ -82,11 +81,10 @@ def indefinite_part(S: Array, norms: Array, shift: Array) -> slice | None:
         width = max(_NARROWEST_BLOCK, p // _BLOCKS)
         return _first_failure(contexts, lambda part: _all_have_factors(S[part], shift[part], width), 1)
 
-    def has_factor(part: slice) -> bool:
-        return _has_factor(S[part.start], shift[part.start], lapack.dpotrf, np.float64)
-
     with one_thread_each():
-        return _first_failure(contexts, has_factor, min(available, double))
+        return _first_failure(
+            contexts, lambda part: _has_factor(S[part.start], shift[part.start], np.float64), min(available, double)
+        )
 
 
 def _first_failure(parts: list[slice], passes: Callable[[slice], bool], workers: int) -> slice | None:
@@ -97,15 +95,12 @@ def _first_failure(parts: list[slice], passes: Callable[[slice], bool], workers:
     return None
 
 
-def _has_factor(S: Array, shift: float, potrf: Any, dtype: Any) -> bool:
-    """Whether LAPACK finds a Cholesky factor of ``S + shift I``, in a copy of this precision."""
+def _has_factor(S: Array, shift: float, dtype: type[np.floating[Any]]) -> bool:
+    """Whether ``S + shift I`` has a Cholesky factor, in a copy of this precision."""
     # S is symmetric: its transpose is copied without a change of order.
-    L = np.array(S.T, dtype=dtype, order="F")
-    np.einsum("pp->p", L)[...] += dtype(shift)
-    # Only one half of L is read, and the other need not be cleared.
-    L, info = potrf(L, lower=1, clean=0, overwrite_a=1)
-    # A pivot that is not a number is no error for every LAPACK, and would be passed on to the last.
-    return info == 0 and bool(L[-1, -1] > 0)
+    copy = np.array(S.T, dtype=dtype, order="F")
+    np.einsum("pp->p", copy)[...] += dtype(shift)
+    return has_cholesky_factor(copy)
 
 
 def _all_have_factors(S: Array, shift: Array, width: int) -> bool:

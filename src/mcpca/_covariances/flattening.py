@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .._utils.parallel import blas_aside, each, n_workers
+from .._utils.parallel import blas_aside, each, n_workers, one_thread_each
 from .._utils.types import Array
 from .array_memory import HOST, ArrayMemory, context_chunks
 from .interface import Basis
@@ -59,9 +59,10 @@ def flattening_basis(S: Any, q: int, r: int, memory: ArrayMemory = HOST, tol: fl
                 top = subspace_iteration(lambda Q: _squared_times(S, Q, memory), p, q, r, tol, rough)
         else:
             gram = _gram(S, memory)
-            # What is left to do is small: threads of BLAS would wait for each other, in QR above all.
-            with blas_aside():
-                top = subspace_iteration(lambda Q: memory.receive(gram @ memory.send(Q)), p, q, r, tol)
+            # What is left to do is small: threads of BLAS would wait for each other, in QR above all. G is symmetric,
+            # and Q^T G a better shape for BLAS than G Q.
+            with one_thread_each():
+                top = subspace_iteration(lambda Q: memory.receive(memory.send(Q).T @ gram).T, p, q, r, tol)
     if top is None:
         # On the host NumPy's eigh, and not SciPy's, which could stop at q: each brings a BLAS of its own, and the
         # threads of the one that has just multiplied still spin on the cores that the other needs.

@@ -13,6 +13,7 @@ import numpy as np
 
 from .._utils.arguments import check_unmasked
 from .._utils.array_api import to_host
+from .._utils.parallel import one_thread_each
 from .._utils.types import Array
 from .._utils.wording import listed
 from .array_memory import context_chunks
@@ -51,7 +52,8 @@ def check_covariances(S: Any, name: str = "S") -> Array:
 def _check_stack_values(A: Array, name: str) -> None:
     """Raise where a float (k, p, p) stack has a matrix that is not finite, symmetric and positive semi-definite."""
     p = A.shape[1]
-    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+    # With one thread of BLAS: memory limits these products, and threads of it would spin beside ours, which come next.
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"), one_thread_each():
         right, left, squares = _probed(A)
     if not (np.isfinite(right).all() and np.isfinite(left).all()):
         # A product may also have overflowed; only now is a mask of the stack's size worth its memory.

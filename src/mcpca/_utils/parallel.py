@@ -10,8 +10,9 @@ Used by passes over rows (``_data``, ``_covariances``), by the solvers (contexts
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
@@ -29,8 +30,9 @@ _SLICE_NUMBERS = 2**18
 _WORTHWHILE_OPERATIONS = 2 * 10**7
 # The pool that ``own_threads`` keeps for ``over_contexts``; None elsewhere, also within the threads of that pool.
 _reserved: ContextVar[ThreadPoolExecutor | None] = ContextVar("reserved", default=None)
-# Within ``blas_aside``, the number of threads that ``each`` may use: BLAS itself then reports 1. 0 elsewhere.
-_aside: ContextVar[int] = ContextVar("aside", default=0)
+# Within ``blas_aside``, the number of threads that ``each`` may use (BLAS itself then reports 1) and the pool that has
+# them. None elsewhere, also within the threads of that pool.
+_aside: ContextVar[tuple[int, ThreadPoolExecutor] | None] = ContextVar("aside", default=None)
 
 
 # Inspecting all loaded libraries is slow, so it is done once.
@@ -74,7 +76,8 @@ one_thread_each = _OneThreadEach()
 def n_workers() -> int:
     """Return the number of threads that BLAS may use here, which respects limits set in the environment."""
     # Several BLAS may be loaded, NumPy's and SciPy's; without any there is one thread.
-    return _aside.get() or max((library["num_threads"] for library in _blas().info()), default=1)
+    aside = _aside.get()
+    return aside[0] if aside else max((library["num_threads"] for library in _blas().info()), default=1)
 
 
 def each(call: Callable[[Any], _Part], pieces: Sequence[Any], workers: int) -> Iterator[_Part]:
@@ -82,9 +85,26 @@ def each(call: Callable[[Any], _Part], pieces: Sequence[Any], workers: int) -> I
     if workers < 2:
         yield from map(call, pieces)
         return
+    aside = _aside.get()
+    if aside is not None and aside[0] == workers:
+        yield from _in_order(aside[1], call, pieces)
+        return
     with one_thread_each(), ThreadPoolExecutor(workers) as pool:
-        # ``map`` keeps the order of the pieces, whichever ends first, so that callers may add up what comes.
-        yield from pool.map(call, pieces)
+        yield from _in_order(pool, call, pieces)
+
+
+def _in_order(pool: ThreadPoolExecutor, call: Callable[[Any], _Part], pieces: Sequence[Any]) -> Iterator[_Part]:
+    """Yield the results in the order of the pieces, whichever ends first, so that callers may add up what comes."""
+    futures = deque(pool.submit(call, piece) for piece in pieces)
+    try:
+        while futures:
+            futures[0].exception()  # waits for it
+            yield futures.popleft().result()  # not kept, once it is taken
+    finally:
+        # After a failure, or where the caller has seen enough: nothing of it goes on when this returns.
+        for future in futures:
+            future.cancel()
+        wait(futures)
 
 
 @contextmanager
@@ -92,15 +112,20 @@ def blas_aside() -> Iterator[None]:
     """Keep BLAS to one thread around repeated calls of ``each`` that have small products between them.
 
     Threads of BLAS go on spinning after a product, for longer than a small piece of work takes, and would compete with
-    those of ``each``.
+    those of ``each``. These are kept, too: starting some takes milliseconds on a busy machine.
     """
+    if _aside.get() is not None:
+        yield
+        return
     # Before BLAS is limited: afterwards it would report one thread, and ``each`` would take that for all there is.
-    token = _aside.set(n_workers())
-    try:
-        with one_thread_each():
+    workers = n_workers()
+    # Threads of the pool are started by the first pieces that it gets.
+    with one_thread_each(), ThreadPoolExecutor(workers) as pool:
+        token = _aside.set((workers, pool))
+        try:
             yield
-    finally:
-        _aside.reset(token)
+        finally:
+            _aside.reset(token)
 
 
 @contextmanager
