@@ -22,11 +22,13 @@ _VERY_FEW = 4
 # eigh(G) has an absolute error of eps * ||G||, so singular values below sqrt(eps), about 1e-8, of the first are noise.
 # The r-th one has to stay above this share, where three digits are left; below it the basis comes from QR.
 _GRAM_LIMIT = 1e-5
-# Subspace iteration: from how many features on it is considered, how many columns it carries beyond those wanted, and
-# after how many sweeps the whole eigendecomposition takes over.
+# Subspace iteration: from how many features on it is considered, how many columns it carries beyond those wanted, how
+# many products it makes in single precision after the first, where it can, and after how many others the whole
+# eigendecomposition takes over.
 _SMALL = 200
 _SPARE = 10
-_MAX_SWEEPS = 12
+_ROUGH_PRODUCTS = 3
+_MOST_PRODUCTS = 24
 # Covariances from this to its inverse, also parts of them that are smaller by all digits, are in the range of float32.
 _LEAST_SINGLE = 1e-28
 # Numbers of covariances from which on threads of our own are worth starting for a product with them.
@@ -197,8 +199,8 @@ def subspace_iteration(
 
     The block has q columns and a few more, so the top r converge at the rate of eigenvalue q over eigenvalue r, and
     their residuals certify them; what lies between r and q is a good subspace and no more, which is all that a core
-    needs. None when a dozen sweeps did not certify the first r. ``rough`` is a cheaper product, in single precision and
-    up to a factor, which the first steps make do with.
+    needs. None when two dozen products did not certify the first r. ``rough`` is a cheaper product, in single precision
+    and up to a factor, which the first steps make do with.
 
     ``_linalg.eigenbasis.top_eigenvectors`` solves the same problem for products that are passes over the rows: it keeps
     all blocks, to need as few products as possible. Here a product is a matrix product in memory, and what Lanczos
@@ -207,15 +209,13 @@ def subspace_iteration(
     """
     # The seed is fixed, so that the same covariances always give the same basis. A random start has a part along every
     # eigenvector; the first product already damps those of small eigenvalues.
-    first = rough or times
-    Z = first(np.random.default_rng(0).standard_normal((p, q + _SPARE)))
+    Z = (rough or times)(np.random.default_rng(0).standard_normal((p, q + _SPARE)))
     if rough is not None:
-        # A sweep without a look at residuals, which single precision would not certify.
-        for _ in range(2):
+        # Without a look at residuals, which single precision would not certify.
+        for _ in range(_ROUGH_PRODUCTS):
             Z = rough(np.linalg.qr(Z)[0])
-    for sweep in range(_MAX_SWEEPS):
-        # Two products a sweep, orthogonalised in between, since columns would otherwise all turn to the first vector.
-        Z = (times if sweep else first)(np.linalg.qr(Z)[0])
+    for _ in range(_MOST_PRODUCTS):
+        # Orthogonalised before each product, since columns would otherwise all turn to the first vector.
         Q = np.linalg.qr(Z)[0]
         Z = times(Q)
         # Rayleigh and Ritz: the best eigenvectors within the span of Q, and by G Q, which is known, their residuals.
@@ -224,7 +224,7 @@ def subspace_iteration(
         w = ascending[::-1]
         rotation = rotation[:, ::-1]
         residual = np.linalg.norm(Z @ rotation[:, :r] - (Q @ rotation[:, :r]) * w[:r], axis=0).max()
-        # The second bound is the rounding of the products themselves, which no sweep gets below.
+        # The second bound is the rounding of the products themselves, which no step gets below.
         if residual <= max(tol * w[r - 1], 8 * np.finfo(float).eps * w[0]):
             return w[:q], Q @ np.ascontiguousarray(rotation[:, :q])
         del Q  # before the next one is made
