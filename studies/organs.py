@@ -228,7 +228,9 @@ def _right(table: pd.DataFrame) -> pd.DataFrame:
     words = [f"{right} of {ranks}" for right, ranks in zip(table["right"], table["ranks"], strict=True)]
     order = {name: i for i, name in enumerate(dict.fromkeys(table["rows"]))}
     wide = table.assign(words=words).pivot(index=keys, columns="features", values="words")[list(LABELS.values())]
-    wide = wide.reset_index().sort_values(["linkage", "rows"], key=lambda own: own.map(order).fillna(own))
+    wide = wide.reset_index().sort_values(
+        ["linkage", "rows"], key=lambda own: own.map(order) if own.name == "rows" else own
+    )
     return wide.rename(columns={"of trees of this shape, by chance": "by chance"})
 
 
