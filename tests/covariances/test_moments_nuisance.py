@@ -385,3 +385,13 @@ def test_the_rank_is_chosen_without_the_nuisance():
     assert MCPCA(None, random_state=0).fit(ContextMoments().update(X, y)).n_components_ == 1
     with pytest.raises(NothingAboveNoiseError):
         MCPCA(None, random_state=0).fit(with_batch)
+
+
+def test_one_degree_of_freedom_is_enough(rng):
+    """Three rows of a context in two batches: what is left of the scatter is divided by 3 - 2."""
+    X = rng.standard_normal((43, 5))
+    y = np.repeat(["a", "few"], [40, 3])
+    batch = np.r_[np.tile(["one", "two"], 20), ["one", "one", "two"]]
+    S = ContextMoments().update(X, y, batch=batch).covariances().covariances
+    d = X[40] - X[41]
+    np.testing.assert_allclose(S[1], np.outer(d, d) / 2, atol=1e-12)

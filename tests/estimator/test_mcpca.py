@@ -174,6 +174,19 @@ def test_round_trip_in_every_form(data):
     np.testing.assert_allclose(np.vstack(back), exact.X, atol=1e-8)
 
 
+def test_expected_scores_without_labels_are_by_the_average_context():
+    """Loadings and noise averaged by rows: B A^T (A B A^T + s I)^-1, contexts with more rows counting more."""
+    data = make_contexts(3, 9, 2, n_samples=400, noise=0.8, random_state=3)
+    kept = np.concatenate([np.flatnonzero(data.y == i)[:n] for i, n in enumerate([30, 60, 400])])
+    X = data.X[kept]
+    model = MCPCA(2, solver="ml", random_state=0).fit(X, data.y[kept])
+    share = np.array([30, 60, 400]) / 490
+    b, s = share @ model.loadings_, share @ model.noise_variance_
+    A = model.components_
+    expected = (X - X.mean(axis=0)) @ np.linalg.solve(A * b @ A.T + s * np.eye(9), A * b)
+    np.testing.assert_allclose(model.transform(X, posterior=True), expected, rtol=1e-8, atol=1e-10)
+
+
 def test_scores_of_a_single_row_become_rows_on_dask_too():
     da = pytest.importorskip("dask.array")
     exact = make_contexts(5, 10, 3, n_samples=50, random_state=2)
