@@ -53,7 +53,12 @@ TESTS = {
     "_linalg": ["linalg", "solvers"],
     "_solvers": ["solvers"],
     "_covariances": ["covariances"],
-    "_model": ["model", "estimator/test_mcpca.py", "estimator/test_preprocess_fits.py"],
+    "_model": [
+        "model",
+        "estimator/test_mcpca.py",
+        "estimator/test_preprocess_fits.py",
+        "covariances/test_nuisance.py",
+    ],
 }
 # Decorators are caches and dataclasses here, identity of numbers says nothing, and operations on bits fail for floats
 # whatever the tests say; the last two need names.
