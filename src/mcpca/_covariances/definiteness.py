@@ -80,7 +80,6 @@ def indefinite_part(S: Array, norms: Array, shift: Array) -> slice | None:
     if not double:
         width = max(_NARROWEST_BLOCK, p // _BLOCKS)
         return _first_failure(contexts, lambda part: _all_have_factors(S[part], shift[part], width), 1)
-
     with one_thread_each():
         return _first_failure(
             contexts, lambda part: _has_factor(S[part.start], shift[part.start], np.float64), min(available, double)

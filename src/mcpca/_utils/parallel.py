@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import cache
 from threading import Lock
@@ -28,10 +28,9 @@ _Part = TypeVar("_Part")
 _SLICE_NUMBERS = 2**18
 # Operations (k r^3) below which starting threads costs more than they gain.
 _WORTHWHILE_OPERATIONS = 2 * 10**7
-# The pool that ``own_threads`` keeps for ``over_contexts``; None elsewhere, also within the threads of that pool.
-_reserved: ContextVar[ThreadPoolExecutor | None] = ContextVar("reserved", default=None)
 # Within ``blas_aside``, the number of threads that ``each`` may use (BLAS itself then reports 1) and the pool that has
-# them. None elsewhere, also within the threads of that pool.
+# them. None elsewhere, also within the threads of that pool, to which context variables are not passed on: a call in
+# one of them cannot wait for a thread that it occupies itself.
 _aside: ContextVar[tuple[int, ThreadPoolExecutor] | None] = ContextVar("aside", default=None)
 
 
@@ -135,18 +134,8 @@ def own_threads(k: int, r: int) -> Iterator[None]:
     For iterations that call it at every step: starting a pool each time would cost more than the work. Does nothing
     if k contexts at rank r are too little work for threads.
     """
-    workers = n_workers() if _worthwhile(k, r) else 1
-    if workers < 2:
+    with blas_aside() if _worthwhile(k, r) else nullcontext():
         yield
-        return
-    with one_thread_each(), ThreadPoolExecutor(workers) as pool:
-        # A context variable is not passed on to the threads of the pool: a call within one of them does not see the
-        # pool, and cannot wait for a thread that it occupies itself.
-        token = _reserved.set(pool)
-        try:
-            yield
-        finally:
-            _reserved.reset(token)
 
 
 def over_contexts(call: Callable[[slice], _Part], k: int, r: int, numbers: int = _SLICE_NUMBERS) -> list[_Part]:
@@ -159,8 +148,7 @@ def over_contexts(call: Callable[[slice], _Part], k: int, r: int, numbers: int =
     # The same slices as with threads, so that sums over them are the same.
     if not _worthwhile(k, r) or len(slices) < 2:
         return list(map(call, slices))
-    pool = _reserved.get()
-    return list(each(call, slices, n_workers()) if pool is None else pool.map(call, slices))
+    return list(each(call, slices, n_workers()))
 
 
 def _worthwhile(k: int, r: int) -> bool:
