@@ -162,7 +162,7 @@ def _second_moment(contexts: Contexts, i: int, mean: Array) -> Array:
     if not np.isfinite(row_mean).all():
         contexts.check_finite(i)
     n = int(contexts.n_samples[i])
-    X = _in_place(contexts, i)
+    X = _at_once(contexts, i, _step(contexts))
     if X is not None:
         np.matmul(X.T, X, out=moment)
     squares = np.diagonal(moment)
@@ -279,12 +279,13 @@ def _sums(X: Array) -> Array:
 def _fill(contexts: Contexts, part: range, means: Array, S: Array, divisors: Array | None, work: Array | None) -> None:
     """Write means and divided scatters of the contexts in ``part``, consecutive ones, to ``means`` and ``S``.
 
-    ``X^T X / d - (n / d) mean mean^T``, d the divisor, without a copy of the rows, where that leaves 12 digits; rows of
+    ``X^T X / d - (n / d) mean mean^T``, d the divisor, without a centred copy, where that leaves 12 digits; rows of
     other contexts are centred. Only the products are made one context after the other.
     """
     from_products = np.zeros(len(part), dtype=bool)
+    room = 0 if work is None else len(work)
     for j, i in enumerate(part):
-        X = _in_place(contexts, i)
+        X = _at_once(contexts, i, room)
         if X is None:
             means[i] = _mean(contexts, i)
             continue
@@ -322,13 +323,16 @@ def _less_outer(S: Array, x: Array, factors: Array | None) -> None:
         S[:, rows] -= x[:, rows, None] * x[:, None, :]
 
 
-def _in_place(contexts: Contexts, i: int) -> Array | None:
-    """Return the rows of context i if that takes no copy, and squares of them have digits to lose; else None."""
+def _at_once(contexts: Contexts, i: int, room: int) -> Array | None:
+    """Return the rows of context i if squares of them have digits to lose and a copy, if any, has room; else None.
+
+    A slice of a dense source is read without a copy. Rows from here and there are gathered, up to ``room`` of them.
+    """
     source = contexts.sources[i]
-    # Only rows that are a slice of a dense source are read without a copy.
-    if not isinstance(contexts.rows[i], slice) or source.sparse or source.dtype != np.float64:
+    if source.sparse or source.dtype != np.float64:
         return None
-    return np.asarray(source.gather(contexts.rows[i]))
+    fits = isinstance(contexts.rows[i], slice) or contexts.n_samples[i] <= room
+    return contexts.dense_block(i) if fits else None
 
 
 def _centred(contexts: Contexts, i: int, mean: Array, out: Array, work: Array | None) -> None:

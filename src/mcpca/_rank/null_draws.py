@@ -37,6 +37,7 @@ _PLANTED_SHARE = 0.1  # of every feature's variance, held by the factor that the
 # Largest |correlation| between pooled features that is taken for rounding, which only a PCA of these rows leaves.
 _UNCORRELATED = 1e-6
 _UNCORRELATED_FLOAT32 = 1e-4
+_PART_NUMBERS = 2**18  # in the covariances that a thread takes at a time
 _LEAST_LEFT = 0.1  # share of a feature outside removed directions below which it is not scaled up any further
 
 
@@ -81,8 +82,15 @@ class ScaledMoments:
 
     def scaled(self, i: int) -> Array:
         """Return the covariance of context i in units of noise."""
-        S = self.S[i].astype(np.float64)
-        S *= self._inverse[:, None] / self.size[i]
+        return self._in_units(np.array([i]))[0]
+
+    def batch(self, part: slice) -> Array:
+        """Return the covariances (m, p, p), in units of noise, of a slice of ``varying``."""
+        return self._in_units(self.varying[part])
+
+    def _in_units(self, indices: Array) -> Array:
+        S = self.S[indices].astype(np.float64, copy=False)  # a copy of its own, by the indices
+        S *= self._inverse[:, None] / self.size[indices, None, None]
         S *= self._inverse
         return np.asarray(S)
 
@@ -100,14 +108,22 @@ class ScaledMoments:
         """Yield ``call`` of each piece, in order, in threads."""
         return each(call, pieces, self.workers)
 
-    def total_square(self, call: Callable[[int], Array]) -> Array:
-        """Return ``sum_i Z_i Z_i`` over the contexts that vary, for symmetric ``Z_i`` from ``call``."""
-        # Summed as they arrive, in the order of the contexts: one (p, p) matrix per thread, and the same rounding for
-        # any number of them.
-        total = np.zeros(self.S.shape[1:])
-        for Z in self.each_varying(lambda i: square(call(i))):
-            total += Z
-        return total
+    def parts(self) -> list[slice]:
+        """Return slices of ``varying``, of some megabytes of covariances each: work for a thread that stays in cache.
+
+        They do not depend on the number of threads, and nor do sums over them.
+        """
+        step = max(1, _PART_NUMBERS // self.S.shape[1] ** 2)
+        k = len(self.varying)
+        return [slice(a, min(a + step, k)) for a in range(0, k, step)]
+
+    def total_square(self, weights: Array) -> Array:
+        """Return ``sum_i w_i S_i^2`` (p, p) in units of noise over the contexts that vary, for ``weights`` (k',)."""
+        p = self.S.shape[1]
+        roots = np.sqrt(weights)[:, None, None]
+        # The squares of a part are one product of its matrices on top of each other, which are symmetric.
+        squares = self.each_of(lambda part: square((roots[part] * self.batch(part)).reshape(-1, p)), self.parts())
+        return np.asarray(sum(squares, np.zeros((p, p))))
 
 
 class NullDraws:

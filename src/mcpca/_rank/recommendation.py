@@ -15,7 +15,7 @@ import numpy as np
 
 from .._data.contexts import Contexts
 from .._inference.sampling import MIN_ROWS
-from .._utils.parallel import n_workers, one_thread_each
+from .._utils.parallel import blas_aside, n_workers
 from .._utils.types import Array, Report
 from .._utils.user_warnings import warn
 from .._utils.wording import beside, listed
@@ -133,7 +133,7 @@ def recommend(
         return _cannot_tell("no context has enough rows to be tested.", threshold, last, notes)
     # Threads go over contexts and ranks: BLAS threads on top of them would compete for the same cores.
     sweep = Sweep(1, seed, workers or n_workers(), report, method)
-    with one_thread_each():
+    with blas_aside(sweep.workers):
         draft = _test_and_search(tested, candidates, criteria, null, n_splits, n_seed_pairs, threshold, sweep)
     return replace(draft, last=[*draft.last, *last], notes=[*notes, *draft.notes])
 

@@ -83,12 +83,12 @@ class ResidualSums:
         self.data = data
         self.weights = weights
         self.p = data.S.shape[1]
-        self.index = {int(i): j for j, i in enumerate(data.varying)}
-        self.squares = data.total_square(lambda i: np.sqrt(weights[self.index[i]]) * data.scaled(i))
-        self.traces = np.array([float(np.trace(data.scaled(i))) for i in data.varying.tolist()])
+        self.squares = data.total_square(weights)
+        self.traces = np.einsum("kpp->kp", data.S).astype(np.float64)[data.varying] @ data.features**-2.0
+        self.traces /= data.size[data.varying]
         self._own: Array | None = None
         self.V = np.empty((self.p, 0))
-        self._products: list[tuple[int, Array]] = []  # from column c on, (S_i v_c)^T, (k', columns, p)
+        self._products: list[tuple[int, Array]] = []  # from column c on, sqrt(w_i) (S_i v_c)^T, (k', columns, p)
         self._variances = np.empty((0, len(weights)))  # v_c^T S_i v_c
         self._removed: dict[int, Array] = {}  # sum_i w_i (S_i V)(S_i V)^T of so many columns
         self._known: dict[int, Residual] = {}
@@ -142,16 +142,21 @@ class ResidualSums:
         self._add(np.linalg.qr(new)[0])
 
     def _add(self, columns: Array) -> None:
-        columns = np.ascontiguousarray(columns)
-        S = self.data
-        # One product for each context, (c, p), in threads.
         rows = np.ascontiguousarray(columns.T)
-        products = np.empty((len(self.weights), *rows.shape))
-        for j, product in enumerate(S.each_varying(lambda i: rows @ S.scaled(i))):
-            products[j] = product
+        roots = np.sqrt(self.weights)[:, None, None]
+        products = np.empty((len(roots), *rows.shape))
+
+        # Each call writes to its own contexts only, so that threads need no lock.
+        def fill(part: slice) -> Array:
+            of_part = np.matmul(rows, self.data.batch(part), out=products[part])
+            variances = np.einsum("kcp,cp->ck", of_part, rows)
+            of_part *= roots[part]
+            return np.asarray(variances)
+
+        variances = np.hstack(list(self.data.each_of(fill, self.data.parts())))
         self._products.append((self.V.shape[1], products))
         self.V = np.hstack([self.V, columns])
-        self._variances = np.concatenate([self._variances, np.einsum("kcp,cp->ck", products, rows)])
+        self._variances = np.concatenate([self._variances, variances])
 
     def sizes(self, r: int) -> Array:
         """Return ``t_i`` (k',)."""
@@ -184,11 +189,11 @@ class ResidualSums:
         known = max((n for n in self._removed if n <= r), default=0)
         total = self._removed.get(known, np.zeros((self.p, self.p)))
         if known < r:
-            roots = np.sqrt(self.weights)[:, None, None]
             for start, of in self._products:
                 some = of[:, max(known - start, 0) : max(r - start, 0)]
                 if some.shape[1]:
-                    total = total + square((roots * some).reshape(-1, self.p))
+                    pieces = [some[part] for part in self.data.parts()]
+                    total = sum(self.data.each_of(lambda piece: square(piece.reshape(-1, self.p)), pieces), total)
             if len(self._removed) > _KEPT:
                 del self._removed[max(self._removed)]
             self._removed[r] = total

@@ -28,7 +28,6 @@ from .residual_sums import ResidualSums
 _COLUMNS = 6
 _ENERGY = 50.0  # of an eigenvalue that counts over that of all noise, in the columns
 _MOST_DEGREE = 40
-_NUMBERS = 2**20  # of covariances in a batch
 _DRAWS = 24  # of the null of a context that was picked
 _LOOKED_AT = 6  # contexts with the largest eigenvalues for which rows are drawn
 _MOST = 20  # directions that are taken out at most
@@ -138,7 +137,7 @@ def _ritz_values(sums: ResidualSums, laws: list[TopOfNoise], bound: float, r: in
     columns -= V @ (V.T @ columns)
 
     def batch(part: slice) -> Array:
-        Z = np.stack([data.scaled(int(i)) for i in data.varying[part]])
+        Z = data.batch(part)
         size = np.where(t[part] > 0, t[part], np.inf)[:, None, None]
         c = centre[part][:, None, None]
         e = half[part][:, None, None]
@@ -156,6 +155,4 @@ def _ritz_values(sums: ResidualSums, laws: list[TopOfNoise], bound: float, r: in
         ritz = np.linalg.eigvalsh(np.swapaxes(Q, 1, 2) @ times(Q))[:, -1]
         return np.asarray(ritz * half[part] + centre[part])
 
-    step = max(1, _NUMBERS // p**2)
-    parts = [slice(a, min(a + step, len(t))) for a in range(0, len(t), step)]
-    return np.concatenate(list(data.each_of(batch, parts)))
+    return np.concatenate(list(data.each_of(batch, data.parts())))

@@ -107,17 +107,18 @@ def _in_order(pool: ThreadPoolExecutor, call: Callable[[Any], _Part], pieces: Se
 
 
 @contextmanager
-def blas_aside() -> Iterator[None]:
+def blas_aside(workers: int | None = None) -> Iterator[None]:
     """Keep BLAS to one thread around repeated calls of ``each`` that have small products between them.
 
     Threads of BLAS go on spinning after a product, for longer than a small piece of work takes, and would compete with
-    those of ``each``. These are kept, too: starting some takes milliseconds on a busy machine.
+    those of ``each``. These are kept, too: starting some takes milliseconds on a busy machine. There are ``workers`` of
+    them, by default as many as BLAS has.
     """
     if _aside.get() is not None:
         yield
         return
     # Before BLAS is limited: afterwards it would report one thread, and ``each`` would take that for all there is.
-    workers = n_workers()
+    workers = workers or n_workers()
     # Threads of the pool are started by the first pieces that it gets.
     with one_thread_each(), ThreadPoolExecutor(workers) as pool:
         token = _aside.set((workers, pool))
