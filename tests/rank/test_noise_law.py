@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mcpca._rank.noise_law import gaussian_sizes, pooled_top_of_noise, spread_of_noise, top_of_noise
+from mcpca._rank.noise_law import _square_table, gaussian_sizes, pooled_top_of_noise, spread_of_noise, top_of_noise
 from mcpca._rank.noise_scale import drawn_together, noise_scale
 from mcpca._rank.null_draws import _wishart
 from mcpca._rank.single_contexts import standard_deviations
@@ -79,6 +79,15 @@ def test_law_of_the_pool_knows_long_rows(rng):
         law = pooled_top_of_noise(m, n, sizes / sizes.mean(), 1.0)
         assert value == pytest.approx(law.mean, rel=0.15)
         assert value > pooled_top_of_noise(m, n, np.ones(1), 1.0).mean + 0.02
+
+
+@pytest.mark.parametrize("g", [0.01, 0.3, 1.0, 3.0])
+def test_rows_of_one_size_have_the_law_in_closed_form(g):
+    # Twin: the same rows as two kinds of one size each, for which equations are solved by halving.
+    table = _square_table(g, np.ones(1), np.ones(1))
+    twin = _square_table(g, np.ones(2), np.full(2, 0.5))
+    # At the edge itself the derivative vanishes: half of the digits.
+    np.testing.assert_allclose(table, twin, rtol=1e-7)
 
 
 def test_law_has_its_limits():

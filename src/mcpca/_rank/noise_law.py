@@ -178,6 +178,8 @@ def _inverse(h: Array, g: float, t: Array, share: Array) -> Array:
 
 def _right_end(g: float, t: Array, share: Array) -> float:
     """Return the h at which y is the right edge: ``h^2 mean g t^2 / (1 - g t h)^2 = 1``."""
+    if len(t) == 1:  # rows of one size, which is 1
+        return float(1 / (g + np.sqrt(g)))
     low, high = 0.0, 1 / (g * float(t.max()))
     for _ in range(_STEPS):
         h = (low + high) / 2
@@ -204,14 +206,20 @@ def _square_table(g: float, t: Array, share: Array) -> tuple[Array, Array]:
     h = _right_end(g, t, share) * np.geomspace(1, 1e-3, _GRID)
     x = _inverse(h, g, t, share) - 1
     # -G_D(-x) = u > 0 with  x = 1 + 1 / u - mean t / (1 + g t u), which falls in u up to the left edge of W.
+    u = 2 / (x - g + np.sqrt((x + g) ** 2 - 4 * g)) if len(t) == 1 else _left_of(x, g, t, share)
+    G = (h + u) / (2 * x)
+    return np.minimum.accumulate(G), x**2
+
+
+def _left_of(x: Array, g: float, t: Array, share: Array) -> Array:
+    """Return u for each x, by halving; rows of one size have a quadratic equation instead."""
     low = np.zeros(_GRID)
     high = np.full(_GRID, _left_end(g, t, share))
     for _ in range(_STEPS):
         u = (low + high) / 2
         above = _left(u, g, t, share) > x
         low, high = np.where(above, u, low), np.where(above, high, u)
-    G = (h + (low + high) / 2) / (2 * x)
-    return np.minimum.accumulate(G), x**2
+    return np.asarray((low + high) / 2)
 
 
 def _left(u: Array, g: float, t: Array, share: Array) -> Array:

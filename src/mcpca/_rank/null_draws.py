@@ -37,7 +37,7 @@ _PLANTED_SHARE = 0.1  # of every feature's variance, held by the factor that the
 # Largest |correlation| between pooled features that is taken for rounding, which only a PCA of these rows leaves.
 _UNCORRELATED = 1e-6
 _UNCORRELATED_FLOAT32 = 1e-4
-_PART_NUMBERS = 2**18  # in the covariances that a thread takes at a time
+_PART_NUMBERS = 2**18  # that a thread takes at a time, and that stay in its cache
 _LEAST_LEFT = 0.1  # share of a feature outside removed directions below which it is not scaled up any further
 
 
@@ -108,12 +108,13 @@ class ScaledMoments:
         """Yield ``call`` of each piece, in order, in threads."""
         return each(call, pieces, self.workers)
 
-    def parts(self) -> list[slice]:
-        """Return slices of ``varying``, of some megabytes of covariances each: work for a thread that stays in cache.
+    def parts(self, rows: int | None = None) -> list[slice]:
+        """Return slices of ``varying`` for threads, with two megabytes of so many rows (p,) a context, by default p.
 
         They do not depend on the number of threads, and nor do sums over them.
         """
-        step = max(1, _PART_NUMBERS // self.S.shape[1] ** 2)
+        p = self.S.shape[1]
+        step = max(1, _PART_NUMBERS // (p * (rows or p)))
         k = len(self.varying)
         return [slice(a, min(a + step, k)) for a in range(0, k, step)]
 

@@ -192,7 +192,7 @@ class ResidualSums:
             for start, of in self._products:
                 some = of[:, max(known - start, 0) : max(r - start, 0)]
                 if some.shape[1]:
-                    pieces = [some[part] for part in self.data.parts()]
+                    pieces = [some[part] for part in self.data.parts(some.shape[1])]
                     total = sum(self.data.each_of(lambda piece: square(piece.reshape(-1, self.p)), pieces), total)
             if len(self._removed) > _KEPT:
                 del self._removed[max(self._removed)]
