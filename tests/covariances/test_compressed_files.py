@@ -19,11 +19,12 @@ from threadpoolctl import threadpool_limits
 
 from mcpca import MCPCA
 from mcpca._covariances import checkpoint, passes, row_groups
-from mcpca._covariances.read_ahead import blocks_ahead
 from mcpca._data import compressed_chunks
 from mcpca._data.hdf5_bytes import CompressedDataset
+from mcpca._data.read_ahead import blocks_ahead
 from mcpca._data.sources import as_source
 from mcpca._data.zarr_bytes import ZarrChunks
+from mcpca._utils.parallel import blas_aside
 from mcpca.datasets import make_contexts
 
 RANK = 3
@@ -123,7 +124,7 @@ def test_blocks_are_read_ahead_in_order(small, tmp_path, rng):
             yield item
 
     source.scan = watched
-    with threadpool_limits(2):
+    with threadpool_limits(2), blas_aside():
         seen = []
         for first, block in blocks_ahead(source, 2**11):
             np.testing.assert_array_equal(block.toarray(), X[first : first + block.shape[0]])
@@ -132,9 +133,13 @@ def test_blocks_are_read_ahead_in_order(small, tmp_path, rng):
     assert seen == begun
     assert len(seen) > 5
     begun.clear()
-    with threadpool_limits(1):
+    with threadpool_limits(1), blas_aside():
         next(blocks_ahead(source, 2**11))
         assert len(begun) == 1  # with one thread nothing runs beside it
+    begun.clear()
+    with threadpool_limits(2):
+        next(blocks_ahead(source, 2**11))
+        assert len(begun) == 1  # nor where that would change the threads of BLAS
 
 
 def test_a_block_that_cannot_be_read_ahead_raises_where_it_is_due(small, tmp_path):
@@ -143,7 +148,7 @@ def test_a_block_that_cannot_be_read_ahead_raises_where_it_is_due(small, tmp_pat
     write(path, X, "csr", "gzip")
     damage(path, "data", 3)
     source = as_source(anndata.io.sparse_dataset(h5py.File(path)["X"]), "X")
-    with threadpool_limits(2):
+    with threadpool_limits(2), blas_aside():
         blocks = blocks_ahead(source, 2**11)
         assert next(blocks)[0] == 0
         with pytest.raises(OSError, match="chunk 3 "):

@@ -9,6 +9,7 @@ import scipy.sparse as sp
 import sklearn
 
 from mcpca import NotCountsWarning, Preprocess
+from mcpca._data import row_steps
 from mcpca._data.contexts import read_contexts
 from mcpca._data.preprocess import as_preprocess
 from mcpca._data.preprocessed import PreprocessedSource, fit_and_preprocess, fit_preprocess, prepared_source
@@ -190,6 +191,30 @@ def test_totals_are_those_of_rows(rng):
     X[[0, 1, 20, 49]] = 0
     for block in (X, sp.csr_array(X), sp.csr_array((3, 8)), np.zeros((0, 8))):
         np.testing.assert_array_equal(row_totals(block), dense(block).sum(axis=1))
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("make", [np.asarray, sp.csr_array])
+def test_steps_do_not_depend_on_threads(rng, monkeypatch, make, threads):
+    X = rng.poisson(0.3, (50, 8)).astype(np.float32)
+    X[[0, 1, 20, 49]] = 0
+    X[3] = 40  # one row with much of the entries, which no thread shares
+    factors = rng.random(50)
+    columns = np.array([1, 4, 5])
+    monkeypatch.setattr(row_steps, "_WORTHWHILE_ENTRIES", 1)
+    monkeypatch.setattr(row_steps, "n_workers", lambda: threads)
+    block = make(X)
+    parts = row_steps.row_parts(block)
+    assert len(parts) == threads
+    assert [row for part in parts for row in range(part.start, part.stop)] == list(range(50))
+    np.testing.assert_array_equal(row_totals(block), X.sum(axis=1))
+    chosen = row_steps.chosen_columns(block, columns)
+    np.testing.assert_array_equal(dense(chosen), X[:, columns])
+    scaled = row_steps.times_rows(block, factors, np.dtype(np.float32))
+    twin = X * factors.astype(np.float32)[:, None]
+    np.testing.assert_array_equal(dense(scaled), twin)
+    np.testing.assert_array_equal(dense(row_steps.log1p_in_place(scaled)), np.log1p(twin))
+    np.testing.assert_array_equal(dense(block), X)
 
 
 def test_prepared_contexts_are_not_prepared_again(counts):

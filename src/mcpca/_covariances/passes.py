@@ -42,6 +42,7 @@ from .._data import context_sums
 from .._data.blocks import Room
 from .._data.context_sums import Sum
 from .._data.contexts import Contexts
+from .._data.read_ahead import steady_threads
 from .._data.row_marks import marks_of
 from .._data.sources import check_block
 from .._utils.parallel import each, n_workers
@@ -49,7 +50,6 @@ from .._utils.progress import silent
 from .._utils.stages import Stage
 from .._utils.types import Array, Report
 from .checkpoint import Checkpoint, PassUnderWay
-from .read_ahead import steady_threads
 from .row_groups import Group, Groups, Piece, all_rows, one_context, whole_contexts
 
 TOL = 1e-7  # of a basis, for passes outside a fit, and where rows cannot tell what would do

@@ -24,9 +24,9 @@ from .._data.contexts import Contexts
 from .._data.held_rows import held, memory_limit
 from .._data.labels import as_numbers
 from .._data.preprocessed import is_file
+from .._data.read_ahead import blocks_ahead
 from .._data.sources import CSRDiskSource, DenseDiskSource, Source, as_source
 from .._utils.types import Array, Report
-from .read_ahead import blocks_ahead
 
 # Bytes of rows in a piece, 8 MB. With larger ones threads idle at the end of a group, and take more memory, since each
 # holds a copy of its piece. With smaller ones products have few rows, and there are more sums to add.

@@ -15,6 +15,7 @@ from .._utils.progress import silent
 from .._utils.types import Report
 from .blocks import SCAN_BYTES, Source, csr_block
 from .low_rank_rows import LowRankRows, stacked
+from .read_ahead import blocks_ahead
 from .row_steps import row_totals
 from .sources import as_source
 
@@ -107,7 +108,7 @@ class TotalledSource:
 
     def scan(self, max_bytes: int) -> Any:
         """Yield (number of the first row, block)."""
-        for first, block in self._source.scan(max_bytes):
+        for first, block in blocks_ahead(self._source, max_bytes):
             self.totals[first : first + block.shape[0]] = row_totals(block)
             self._progress.add(block.shape[0])
             yield first, block

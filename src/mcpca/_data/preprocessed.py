@@ -16,6 +16,7 @@ import numpy as np
 import scipy.sparse
 
 from .._utils.arguments import check_integer
+from .._utils.parallel import blas_aside
 from .._utils.progress import silent
 from .._utils.types import Array, Report
 from .alignment import are_positions
@@ -28,6 +29,7 @@ from .held_rows import RowsRead, TotalledSource, held, memory_limit
 from .low_rank_rows import LowRankRows, stacked
 from .pearson import CountSums, PearsonResiduals
 from .preprocess import LOG1P, PEARSON, Preprocess, as_preprocess, function_name
+from .read_ahead import blocks_ahead
 from .row_steps import (
     check_counts,
     check_row_wise,
@@ -90,7 +92,7 @@ class PreprocessedSource:
         if self.raw.sparse and not self.sparse:
             # Rows grow as they become dense.
             max_bytes = int(max_bytes * min(1.0, self.raw.nbytes / max(self.nbytes, 1)))
-        for first, block in self.raw.scan(max_bytes):
+        for first, block in blocks_ahead(self.raw, max_bytes):
             yield first, self._prepared(block, first)
 
     def _parts(self, ordered: Array) -> Iterator[Any]:
@@ -179,6 +181,7 @@ def prepared_source(source: Any, fitted: FittedPreprocess, X: Any = None) -> Pre
     return result
 
 
+@blas_aside()
 def fit_and_preprocess(
     preprocess: Any, contexts: Contexts, X: Any = None, report: Report = silent, *, columns: Array | None = None
 ) -> Contexts:
@@ -323,7 +326,7 @@ def numbered_blocks(contexts: Contexts, report: Report, stage: str) -> Iterator[
     total = sum(source.shape[0] for source, _ in sources.values())
     done = 0
     for source, where in sources.values():
-        for first, block in source.scan(SCAN_BYTES):
+        for first, block in blocks_ahead(source, SCAN_BYTES):
             yield first, block, where
             done += block.shape[0]
             report(stage, done, total)

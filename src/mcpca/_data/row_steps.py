@@ -1,19 +1,40 @@
 """What ``Preprocess`` does to one block of rows, dense or CSR: plain functions, which write to copies only.
 
-Sparse blocks stay sparse, since every step takes 0 to 0, and keep their canonical form.
+Sparse blocks stay sparse, since every step takes 0 to 0, and keep their canonical form. Large ones are worked on in
+threads, some rows each: rows do not depend on each other, so results are the same for any number of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import scipy.sparse
 
+from .._utils.parallel import each, n_workers
 from .._utils.types import Array
 from .blocks import RowBlock, as_canonical, check_block, csr_block
+from .context_sums import consecutive
 from .low_rank_rows import LowRankRows
+
+# Entries of a block from which on threads are worth it.
+_WORTHWHILE_ENTRIES = 2**18
+
+
+def row_parts(block: Any) -> list[slice]:
+    """Return the rows of a block, one slice for each thread, with equal numbers of entries; all rows if few."""
+    is_sparse = scipy.sparse.issparse(block)
+    n = int(block.shape[0])
+    n_parts = n_workers() if stored_values(block).size >= _WORTHWHILE_ENTRIES else 1
+    shares = np.linspace(0, 1, n_parts + 1)[1:-1]
+    inner = np.searchsorted(block.indptr, shares * block.indptr[-1]) if is_sparse else (shares * n).astype(int)
+    return [slice(a, b) for a, b in pairwise([0, *np.minimum(inner, n).tolist(), n])]
+
+
+def _over_parts(call: Callable[[slice], Any], parts: list[slice]) -> list[Any]:
+    return list(each(call, parts, len(parts)))
 
 
 def stored_values(block: Any) -> Array:
@@ -26,12 +47,17 @@ def row_totals(block: RowBlock) -> Array:
     X: Any = block
     if not scipy.sparse.issparse(X):
         return np.asarray(X.sum(axis=1, dtype=np.float64))
-    # Differences of running sums would lose digits, and reduceat has no sum of nothing, which empty rows need.
-    totals = np.zeros(X.shape[0])
-    filled = np.flatnonzero(np.diff(X.indptr))
-    if len(filled):
-        totals[filled] = np.add.reduceat(X.data, X.indptr[filled], dtype=np.float64)
-    return totals
+
+    def of_part(part: slice) -> Array:
+        rows = consecutive(X, part.start, part.stop)
+        # Differences of running sums would lose digits, and reduceat has no sum of nothing, which empty rows need.
+        totals = np.zeros(rows.shape[0])
+        filled = np.flatnonzero(np.diff(rows.indptr))
+        if len(filled):
+            totals[filled] = np.add.reduceat(rows.data, rows.indptr[filled], dtype=np.float64)
+        return totals
+
+    return np.concatenate(_over_parts(of_part, row_parts(X)))
 
 
 def row_name(rows: int | Array, i: int) -> int:
@@ -75,14 +101,22 @@ def times_rows(block: RowBlock, factors: Array, dtype: np.dtype[Any]) -> Any:
     factors = factors.astype(dtype)
     if not scipy.sparse.issparse(X):
         return np.multiply(X, factors[:, None], dtype=dtype)
-    data = np.multiply(X.data, np.repeat(factors, np.diff(X.indptr)), dtype=dtype)
+    data = np.empty(len(X.data), dtype=dtype)
+
+    def fill(part: slice) -> None:
+        bounds = X.indptr[part.start : part.stop + 1]
+        entries = slice(int(bounds[0]), int(bounds[-1]))
+        np.multiply(X.data[entries], np.repeat(factors[part], np.diff(bounds)), out=data[entries], dtype=dtype)
+
+    _over_parts(fill, row_parts(X))
     return csr_block(data, X.indices, X.indptr, X.shape[1], dtype, canonical=True)
 
 
 def log1p_in_place(block: Any) -> Any:
     """Return the block with ``log(1 + x)`` in place of its values, which are its own."""
-    values = block.data if scipy.sparse.issparse(block) else block
-    np.log1p(values, out=values)
+    values = stored_values(block)
+    n_parts = n_workers() if values.size >= _WORTHWHILE_ENTRIES else 1
+    list(each(lambda part: np.log1p(part, out=part), np.array_split(values, n_parts), n_parts))
     return block
 
 
@@ -100,9 +134,12 @@ def divided_columns(block: Any, scales: Array) -> Any:
 
 def chosen_columns(block: Any, columns: Array) -> Any:
     """Return some columns of a block, numbers in increasing order: a copy."""
-    chosen = block[:, columns]
+    if not scipy.sparse.issparse(block):
+        return block[:, columns]
+    parts = _over_parts(lambda part: consecutive(block, part.start, part.stop)[:, columns], row_parts(block))
+    chosen = parts[0] if len(parts) == 1 else scipy.sparse.vstack(parts, format="csr")
     # Their order keeps indices sorted, which SciPy would go through all entries to see.
-    return as_canonical(scipy.sparse.csr_array(chosen), known=True) if scipy.sparse.issparse(block) else chosen
+    return as_canonical(scipy.sparse.csr_array(chosen), known=True)
 
 
 def as_floats(block: Any, dtype: np.dtype[Any]) -> Any:

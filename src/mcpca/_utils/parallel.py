@@ -79,6 +79,11 @@ def n_workers() -> int:
     return aside[0] if aside else max((library["num_threads"] for library in _blas().info()), default=1)
 
 
+def is_aside() -> bool:
+    """Whether this is within ``blas_aside``."""
+    return _aside.get() is not None
+
+
 def each(call: Callable[[Any], _Part], pieces: Sequence[Any], workers: int) -> Iterator[_Part]:
     """Yield ``call(piece)`` for every piece, in order; with a single worker BLAS keeps its threads."""
     if workers < 2:

@@ -14,9 +14,10 @@ from contextlib import AbstractContextManager, nullcontext
 from contextvars import copy_context
 from typing import Any
 
-from .._data.contexts import Contexts
-from .._data.sources import CSCDiskSource, CSRDiskSource, DenseDiskSource, Source
-from .._utils.parallel import blas_aside, n_workers
+from .._utils.parallel import blas_aside, is_aside, n_workers
+from .contexts import Contexts
+from .disk import CSCDiskSource, CSRDiskSource, DenseDiskSource
+from .sources import Source
 
 # Sources whose blocks may be read by another thread. Functions of the user's need not allow that.
 _FILES = (CSCDiskSource, CSRDiskSource, DenseDiskSource)
@@ -25,14 +26,17 @@ _FILES = (CSCDiskSource, CSRDiskSource, DenseDiskSource)
 def blocks_ahead(source: Source, max_bytes: int) -> Iterator[tuple[int, Any]]:
     """Yield ``source.scan(max_bytes)``; from a file, the next block is read while the caller works on the present one.
 
-    With a single thread for BLAS there is no other for reading, either. Memory: two blocks where a scan has one.
+    Only within ``blas_aside``: the thread that reads keeps BLAS to one thread whenever it has work for several, and if
+    BLAS were not kept to one throughout, the number of its threads in the caller's products, and with it their last
+    bits, would be a matter of timing. With a single thread for BLAS there is no other for reading, either. Memory: two
+    blocks where a scan has one.
     """
     blocks = source.scan(max_bytes)
-    if not isinstance(source, _FILES) or n_workers() < 2:
+    if not isinstance(source, _FILES) or not is_aside() or n_workers() < 2:
         yield from blocks
         return
     with ThreadPoolExecutor(1) as pool:
-        # The context says how many threads may be used, which BLAS itself does not within ``steady_threads``.
+        # The context says how many threads may be used, which BLAS itself does not within ``blas_aside``.
         context = copy_context()
 
         def following() -> tuple[int, Any] | None:
@@ -45,10 +49,7 @@ def blocks_ahead(source: Source, max_bytes: int) -> Iterator[tuple[int, Any]]:
 
 
 def steady_threads(contexts: Contexts) -> AbstractContextManager[None]:
-    """Return what a loop over ``blocks_ahead`` has to run in, if some rows are in files.
-
-    The thread that reads keeps BLAS to one thread whenever it has work for several. If BLAS were not kept to one
-    throughout, the number of its threads in the caller's products, and with it their last bits, would be a matter of
-    timing.
-    """
-    return blas_aside() if any(isinstance(source, _FILES) for source in contexts.sources) else nullcontext()
+    """Return what a loop over rows has to run in for ``blocks_ahead`` to read ahead, if some are in files."""
+    # Rows that are prepared as they are read have their file in ``raw``.
+    is_file = any(isinstance(getattr(source, "raw", source), _FILES) for source in contexts.sources)
+    return blas_aside() if is_file else nullcontext()
