@@ -82,7 +82,7 @@ class ScaledMoments:
 
     def scaled(self, i: int) -> Array:
         """Return the covariance of context i in units of noise."""
-        return self._in_units(np.array([i]))[0]
+        return np.asarray(self._in_units(np.array([i]))[0])
 
     def batch(self, part: slice) -> Array:
         """Return the covariances (m, p, p), in units of noise, of a slice of ``varying``."""
