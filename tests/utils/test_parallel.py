@@ -4,6 +4,7 @@ import contextlib
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
 
 import numpy as np
 import pytest
@@ -122,6 +123,17 @@ def test_nothing_goes_on_after_a_failure(aside, blas):
         ended = len(done)
         time.sleep(0.12)
         assert len(done) == ended < 10
+
+
+@pytest.mark.parametrize("aside", [True, False])
+def test_what_holds_for_the_caller_holds_in_threads(aside, blas):
+    client = ContextVar("client", default=None)
+    client.set("own")
+    with parallel.blas_aside(2) if aside else contextlib.nullcontext():
+        seen = list(parallel.each(lambda _: (client.get(), client.set("other"), parallel.is_aside()), range(4), 2))
+    # Each has a context of its own, and none waits for the pool that it runs in.
+    assert [(name, is_aside) for name, _, is_aside in seen] == [("own", False)] * 4
+    assert client.get() == "own"
 
 
 def test_fits_in_parallel_threads_leave_blas_as_it_was(blas):

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, nullcontext
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from functools import cache
 from threading import Lock
 from typing import Any, TypeVar
@@ -29,8 +29,8 @@ _SLICE_NUMBERS = 2**18
 # Operations (k r^3) below which starting threads costs more than they gain.
 _WORTHWHILE_OPERATIONS = 2 * 10**7
 # Within ``blas_aside``, the number of threads that ``each`` may use (BLAS itself then reports 1) and the pool that has
-# them. None elsewhere, also within the threads of that pool, to which context variables are not passed on: a call in
-# one of them cannot wait for a thread that it occupies itself.
+# them. None elsewhere, also within the threads of that pool: a call in one of them cannot wait for a thread that it
+# occupies itself.
 _aside: ContextVar[tuple[int, ThreadPoolExecutor] | None] = ContextVar("aside", default=None)
 
 
@@ -99,7 +99,10 @@ def each(call: Callable[[Any], _Part], pieces: Sequence[Any], workers: int) -> I
 
 def _in_order(pool: ThreadPoolExecutor, call: Callable[[Any], _Part], pieces: Sequence[Any]) -> Iterator[_Part]:
     """Yield the results in the order of the pieces, whichever ends first, so that callers may add up what comes."""
-    futures = deque(pool.submit(call, piece) for piece in pieces)
+    # What holds for the caller, such as the current client of Dask, holds in the threads, too; all but the pool.
+    context = copy_context()
+    context.run(_aside.set, None)
+    futures = deque(pool.submit(context.copy().run, call, piece) for piece in pieces)
     try:
         while futures:
             futures[0].exception()  # waits for it
