@@ -51,7 +51,7 @@ class Blocks:
 @pytest.fixture
 def by_passes(monkeypatch):
     monkeypatch.setattr(fit_data, "MOST_NUMBERS", 0)
-    monkeypatch.setattr(row_groups, "_SCAN_BYTES", 2**14)
+    monkeypatch.setattr(row_groups, "SCAN_BYTES", 2**14)
     monkeypatch.setattr(checkpoint, "_SECONDS_BETWEEN_WRITINGS", 0.0)  # write after every block
 
 
@@ -71,7 +71,7 @@ def test_killed_fit_resumes_with_the_same_answer(by_passes, tmp_path, when, memo
         from mcpca._covariances import checkpoint, fit_data, row_groups
         from test_checkpoint import Blocks, RANK, problem
         sklearn.set_config(working_memory={memory})
-        fit_data.MOST_NUMBERS, row_groups._SCAN_BYTES, checkpoint._SECONDS_BETWEEN_WRITINGS = 0, 2**14, 0.0
+        fit_data.MOST_NUMBERS, row_groups.SCAN_BYTES, checkpoint._SECONDS_BETWEEN_WRITINGS = 0, 2**14, 0.0
         data = problem()
         blocks = Blocks(data.X, {when}, lambda: os.kill(os.getpid(), signal.SIGKILL))
         MCPCA(RANK, tol=1e-7, random_state=0).fit(blocks, data.y, checkpoint={str(path)!r})

@@ -48,7 +48,7 @@ def rows_and_labels():
 def small(monkeypatch):
     """Passes, blocks and panels of few rows, several to a file, and threads for reads of any size."""
     always_by_passes(monkeypatch)
-    monkeypatch.setattr(row_groups, "_SCAN_BYTES", 2**11)
+    monkeypatch.setattr(row_groups, "SCAN_BYTES", 2**11)
     monkeypatch.setattr(compressed_chunks, "_WORTHWHILE_BYTES", 0)
     monkeypatch.setattr(compressed_chunks, "_TURN_BYTES", 0)
     monkeypatch.setattr(compressed_chunks, "_KEPT_BYTES", 0)  # a single chunk, so that others are read again
@@ -277,7 +277,7 @@ def replace(path):
     ],
 )
 def test_a_file_that_changes_during_a_fit(small, tmp_path, monkeypatch, change, difference, layout, compression):
-    monkeypatch.setattr(row_groups, "_SCAN_BYTES", 2**11 if layout == "csr" else 2**14)
+    monkeypatch.setattr(row_groups, "SCAN_BYTES", 2**11 if layout == "csr" else 2**14)
     X, y = rows_and_labels()
     path, copy, ckpt = tmp_path / "rows.h5", tmp_path / "copy.h5", tmp_path / "fit.ckpt"
     unbroken = fit(write(path, X, layout, compression), y)

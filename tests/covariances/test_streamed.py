@@ -60,7 +60,7 @@ def cut(request, monkeypatch):
     """Everything at once, or in small pieces, contexts larger than what may be held included."""
     if not request.param:
         monkeypatch.setattr(row_groups, "_PIECE_BYTES", 2000)
-        monkeypatch.setattr(row_groups, "_SCAN_BYTES", 3000)
+        monkeypatch.setattr(row_groups, "SCAN_BYTES", 3000)
         monkeypatch.setattr(row_groups, "_PIECES_PER_GROUP", 2)
         monkeypatch.setattr(streamed, "memory_limit", lambda: 6000)
         monkeypatch.setattr(gram_passes, "memory_limit", lambda: 6000)

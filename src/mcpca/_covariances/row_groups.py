@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._data.blocks import Room
+from .._data.blocks import SCAN_BYTES, Room
 from .._data.contexts import Contexts
 from .._data.held_rows import held, memory_limit
 from .._data.labels import as_numbers
@@ -31,9 +31,6 @@ from .._utils.types import Array, Report
 # Bytes of rows in a piece, 8 MB. With larger ones threads idle at the end of a group, and take more memory, since each
 # holds a copy of its piece. With smaller ones products have few rows, and there are more sums to add.
 _PIECE_BYTES = 2**23
-# Bytes of rows read at a time when a file is read in order, 32 MB. malloc reuses the memory of arrays up to this size;
-# larger ones go back to the system, and the next block costs fresh pages.
-_SCAN_BYTES = 2**25
 # Pieces in a group of rows in memory. With more, checkpoints are written less often and more sums wait to be added in
 # order; with fewer, threads more often wait for the last piece of a group.
 _PIECES_PER_GROUP = 16
@@ -98,7 +95,7 @@ def all_rows(contexts: Contexts, *, ahead: bool = False) -> Groups:
         read.append(source)
         codes = contexts.codes(source)
         # The file is read in order, as groups are asked for; what threads share is the work on each block.
-        for first, block in blocks_ahead(source, _SCAN_BYTES) if ahead else source.scan(_SCAN_BYTES):
+        for first, block in blocks_ahead(source, SCAN_BYTES) if ahead else source.scan(SCAN_BYTES):
             block_codes = codes[first : first + block.shape[0]]
             yield Group(partial(_split, block, block_codes), int((block_codes >= 0).sum()))
     # The others come by context, so that kernels need not sort them.

@@ -19,9 +19,10 @@ from .low_rank_rows import LowRankRows
 
 RowBlock: TypeAlias = np.ndarray | scipy.sparse.csr_array | scipy.sparse.csr_matrix
 
-# Size of a block where rows are only multiplied by a few directions: large enough for a read from disk and a product to
-# outweigh what each block costs besides, small enough to be held next to any result.
-SCAN_BYTES = 2**26
+# Size of a block that is read at a time, 32 MB: large enough for a read from disk and a product to outweigh what each
+# block costs besides, small enough to be held next to any result. malloc reuses the memory of arrays up to this size;
+# larger ones go back to the system, and the next block costs fresh pages.
+SCAN_BYTES = 2**25
 
 
 class Source(Protocol):

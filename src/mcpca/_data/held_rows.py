@@ -12,12 +12,14 @@ import numpy as np
 from sklearn import get_config
 
 from .._utils.progress import silent
-from .._utils.types import Report
+from .._utils.types import Array, Report
 from .blocks import SCAN_BYTES, Source, csr_block
 from .low_rank_rows import LowRankRows, stacked
 from .read_ahead import blocks_ahead
 from .row_steps import row_totals
 from .sources import as_source
+
+_SPARE = 1.1  # of the memory that rows are likely to take
 
 
 def memory_limit() -> int:
@@ -44,8 +46,8 @@ class RowsRead:
 def held(source: Any, limit: int, report: Report = silent, stage: str = "preparing rows") -> Source | None:
     """Return the rows of a source as a matrix in memory; None where they take more than ``limit`` bytes.
 
-    Cost: one pass, or the part of it after which the limit is known to be exceeded. Memory: one and a half times the
-    result.
+    Cost: one pass, or the part of it after which the limit is known to be exceeded. Memory: little more than the
+    result, or two and a half times it if rows get longer from block to block.
     """
     progress = RowsRead(report, stage, source.shape[0])
     if not source.sparse:
@@ -57,8 +59,7 @@ def held(source: Any, limit: int, report: Report = silent, stage: str = "prepari
             progress.add(block.shape[0])
         return as_source(rows, "X")
     blocks: list[Any] = []
-    data: list[Any] = []
-    indices: list[Any] = []
+    data, indices = _Growing(source.dtype), _Growing(np.dtype(np.int32))
     lengths = [np.zeros(1, dtype=np.int64)]
     taken = 0
     for _, block in source.scan(SCAN_BYTES):
@@ -73,18 +74,43 @@ def held(source: Any, limit: int, report: Report = silent, stage: str = "prepari
         if is_low_rank:
             blocks.append(X)
             continue
-        data.append(X.data)
-        indices.append(X.indices)
+        # As long as rows are like those so far.
+        likely = int(_SPARE * len(X.data) * source.shape[0] / max(X.shape[0], 1))
+        data.append(X.data, likely)
+        indices.append(X.indices, likely)
         lengths.append(np.diff(X.indptr))
     if blocks:
         return as_source(stacked(blocks), "X")
-    values = np.concatenate([np.zeros(0, source.dtype), *data])
-    # Before the indices are joined: one of the two is in memory twice at a time.
-    data.clear()
-    joined = np.concatenate([np.zeros(0, np.int32), *indices])
-    indices.clear()
     pointers = np.cumsum(np.concatenate(lengths))
-    return as_source(csr_block(values, joined, pointers, source.shape[1], source.dtype, canonical=True), "X")
+    return as_source(
+        csr_block(data.whole(), indices.whole(), pointers, source.shape[1], source.dtype, canonical=True), "X"
+    )
+
+
+class _Growing:
+    """An array that grows at its end, in memory that is taken once if its length was foreseen.
+
+    What is not written to yet has an address and takes no memory.
+    """
+
+    def __init__(self, dtype: np.dtype[Any]) -> None:
+        self._array = np.empty(0, dtype=dtype)
+        self._n = 0
+
+    def append(self, values: Array, likely: int) -> None:
+        """Add values; ``likely`` is how long the whole may become, for when more memory has to be taken."""
+        n = self._n + len(values)
+        dtype = np.result_type(self._array, values)
+        if n > len(self._array) or dtype != self._array.dtype:
+            array = np.empty(max(likely, n + n // 2), dtype=dtype)
+            array[: self._n] = self._array[: self._n]
+            self._array = array
+        self._array[self._n : n] = values
+        self._n = n
+
+    def whole(self) -> Array:
+        """Return the array: a view of the memory that was taken."""
+        return self._array[: self._n]
 
 
 class TotalledSource:

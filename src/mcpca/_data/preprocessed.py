@@ -71,7 +71,7 @@ class PreprocessedSource:
     def gather(self, rows: slice | Array) -> RowBlock:
         """Return these rows in this order.
 
-        Memory: twice the result, and some 64 MB of raw rows, of which there may be far more than of prepared ones.
+        Memory: twice the result, and some 32 MB of raw rows, of which there may be far more than of prepared ones.
         """
         n = self.shape[0]
         if isinstance(rows, slice):
