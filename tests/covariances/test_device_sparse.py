@@ -367,7 +367,7 @@ def test_sizes_far_from_one(library, data, route):
 def test_a_checkpoint_resumes_with_the_same_rows_only(library, data, monkeypatch, tmp_path):
     monkeypatch.setattr(fit_data, "MOST_NUMBERS", 0)
     X, y = data
-    expected = MCPCA(3, random_state=0).fit(library(X), y)
+    expected = MCPCA(3, tol=1e-7, random_state=0).fit(library(X), y)
     add_gram, calls = DevicePanels.add_gram, []
 
     def interrupted(self, gram, totals):
@@ -378,13 +378,13 @@ def test_a_checkpoint_resumes_with_the_same_rows_only(library, data, monkeypatch
 
     monkeypatch.setattr(DevicePanels, "add_gram", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        MCPCA(3, random_state=0).fit(library(X), y, checkpoint=tmp_path / "saved")
+        MCPCA(3, tol=1e-7, random_state=0).fit(library(X), y, checkpoint=tmp_path / "saved")
     other = X.copy()
     other.data[17] += 1
     with pytest.raises(ValueError, match="the rows"):
-        MCPCA(3, random_state=0).fit(library(other), y, checkpoint=tmp_path / "saved")
+        MCPCA(3, tol=1e-7, random_state=0).fit(library(other), y, checkpoint=tmp_path / "saved")
     before = len(calls)
-    model = MCPCA(3, random_state=0).fit(library(X), y, checkpoint=tmp_path / "saved")
+    model = MCPCA(3, tol=1e-7, random_state=0).fit(library(X), y, checkpoint=tmp_path / "saved")
     assert 0 < len(calls) - before < expected.n_passes_ - 2  # two of the basis, and that of the means, are on file
     assert model.n_passes_ == expected.n_passes_
     np.testing.assert_array_equal(to_host(model.components_), to_host(expected.components_))

@@ -9,7 +9,7 @@ from test_streamed import always_by_passes
 
 from mcpca import MCPCA
 from mcpca._covariances import fit_data, row_groups, sampling_limits
-from mcpca._covariances.sampling_limits import SamplingGoal, standard_errors
+from mcpca._covariances.sampling_limits import SamplingGoal, power_step, standard_errors
 from mcpca._data.contexts import read_contexts
 from mcpca._data.disk import DenseDiskSource
 from mcpca._linalg import eigenbasis
@@ -74,6 +74,14 @@ def test_variances_are_those_of_a_loop_over_entries(rng):
     np.testing.assert_allclose(found, np.sqrt(squares), rtol=1e-10)
 
 
+def test_a_power_step_shrinks_errors_as_predicted(rng):
+    w = np.concatenate([[2.0], np.linspace(0, 0.5, 4000)])
+    error = rng.standard_normal(4000)
+    shrunk = np.linalg.norm(error * w[1:] / w[0]) / np.linalg.norm(error)
+    np.testing.assert_allclose(power_step(np.array([2.0, 0.5]), 1), shrunk, rtol=0.05)
+    np.testing.assert_array_equal(power_step(np.array([2.0, 0.5]), 2), 1)  # nothing is known of what follows
+
+
 def test_an_undetermined_direction_has_an_error_of_one(rng):
     S = np.stack([np.eye(6) * c for c in (1.0, 2.0)])
     found = standard_errors(np.full(4, 5.0), 2, S[:, :4, :4], np.array([2.0, 4.0]), np.array([30.0, 30.0]))
@@ -99,6 +107,9 @@ def test_the_goal_follows_the_change_of_the_last_product_or_the_residual(rng):
     residuals = 1e-3 * values[:3]
     expected = residuals / (values[:3] - values[-1]) / errors / sampling_limits.SHARE
     np.testing.assert_allclose(sure(values, U, residuals), expected)
+    # Directions that were not multiplied have not moved, which says nothing of how far they are.
+    np.testing.assert_allclose(sure(values, U, residuals, all_moved=False), expected)
+    assert sure(values, U, residuals).max() < 1e-6
 
 
 @pytest.mark.parametrize(("k", "noise"), [(8, 0.5), (40, 1.0)])

@@ -240,6 +240,16 @@ def test_blas_makes_way_for_our_threads():
         assert parallel.n_workers() == 2
 
 
+def test_squares_of_runs_of_any_lengths(rng):
+    counts = np.array([1, 3, 1, 2, 7, 3])
+    bounds = np.concatenate([[0], np.cumsum(counts)])
+    Z = rng.standard_normal((bounds[-1], 4)).astype(np.float32)
+    found = context_sums.squares_of_runs(Z, bounds)
+    assert found.dtype == np.float64
+    for square, first, stop in zip(found, bounds[:-1], bounds[1:], strict=True):
+        np.testing.assert_allclose(square, Z[first:stop].T @ Z[first:stop], rtol=1e-5)
+
+
 @pytest.mark.parametrize("layout", [np.asarray, scipy.sparse.csr_array])
 def test_rows_that_stand_together_are_summed_and_taken_without_a_copy(rng, layout):
     X, y = sparse_problem(rng)

@@ -77,13 +77,8 @@ def score_scatters(scores: CentredScores, X: Any, codes: Array) -> list[Sum]:
     """Return ``Z_i^T Z_i``, to total 0, (k, m, m)."""
     # Scores are sorted by context, and not the rows: they are far smaller.
     Z, present, bounds = context_sums.by_context(scores.of(X, codes), codes)
-    m = Z.shape[1]
     # For contexts of this block only: with many contexts a total (k, m, m) for every block would be mostly zeros.
-    out = np.empty((len(present), m, m))
-    for j in range(len(present)):
-        Zi = Z[bounds[j] : bounds[j + 1]]
-        out[j] = Zi.T @ Zi
-    return [Sum(0, present, out)]
+    return [Sum(0, present, context_sums.squares_of_runs(Z, bounds))]
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ A fit by passes, step by step (``docs/large.md`` is the version for users):
    ``G = sum_i S_i S_i``.
 4. "basis". One pass for each further product of block Lanczos, until the leading eigenvectors of G are certified. Each
    also extends the core ``U^T S_i U`` and improves the estimates of the squared norms. A context that is too large to
-   be gathered adds two passes over its own rows each time.
+   be gathered adds two passes over its own rows each time. By default the eigenvectors are multiplied by G once more at
+   the end, by what the last pass has found, and are then outside the span of what was multiplied: "core" follows.
 5. Solver. It works on the core, without rows, and asks for more only in directions outside the basis: "components"
    draws each component from the covariances themselves, "core" and "loadings" are products with the result, and
    "variances" are the diagonals that a choice of rank, scaled features or feature-wise noise need.

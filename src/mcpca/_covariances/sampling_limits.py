@@ -21,6 +21,10 @@ shrink by a factor ``f``; if ``u_j`` has moved by c out of the span of the leadi
 ``SamplingGoal`` is reached when the smaller of the two is below a tenth of the standard error, for each of the r
 directions but those with an error of 1: they turn by a radian from one set of rows to the next, so there is nothing to
 converge to.
+
+The last product has more to give: ``G u_j / w_j`` is closer to the answer than u_j, since the part of its error along
+``u_e`` is multiplied by ``w_e / w_j``. With eigenvalues that are evenly spread between 0 and w again, an error shrinks
+to ``w / (sqrt(3) w_j)`` of itself (``power_step``). Where that is enough, another product is saved.
 """
 
 from __future__ import annotations
@@ -77,6 +81,16 @@ def standard_errors(values: Array, r: int, core: Array, outside: Array, counts: 
     return np.asarray(np.sqrt(np.minimum(squares, 1.0)))
 
 
+def power_step(values: Array, r: int) -> Array:
+    """Return the factor (r,) by which the errors of the first r directions shrink if they are multiplied by G.
+
+    ``values`` (m,) are the largest eigenvalues of G; r factors of 1 if no others than these are known.
+    """
+    if len(values) <= r:
+        return np.ones(r)
+    return np.asarray(values[-1] / (np.sqrt(3) * np.maximum(values[:r], np.finfo(float).tiny)))
+
+
 class SamplingGoal:
     """Excess of the errors of leading directions over a tenth of their standard errors, product by product.
 
@@ -93,11 +107,12 @@ class SamplingGoal:
         self._before: Array | None = None
         self._largest = np.inf
 
-    def __call__(self, values: Array, U: Array, residuals: Array) -> Array | None:
+    def __call__(self, values: Array, U: Array, residuals: Array, *, all_moved: bool = True) -> Array | None:
         """Return errors (r,) as multiples of what is allowed, NaN of what rows leave open; None if it cannot tell yet.
 
         ``values`` (m,) and ``U`` (p, m) are the largest Ritz values and their vectors after one more product,
-        ``residuals`` (r,) the lengths of the first r residuals.
+        ``residuals`` (r,) the lengths of the first r residuals. Without ``all_moved`` the product was of some residuals
+        only, so that what it has not changed may be far from its end.
         """
         r = self._r
         core = self._core_of(U)
@@ -113,7 +128,8 @@ class SamplingGoal:
         least = max(np.finfo(float).eps * values[0], np.finfo(float).tiny)
         bounds = residuals / np.maximum(values[:r] - values[-1], least) / errors
         bounds[self._errors >= 1] = np.nan
-        if before is None:
+        if before is None or not all_moved:
+            self._largest = np.inf
             return np.asarray(bounds / SHARE)
         changes = np.linalg.norm(before - self._before @ (self._before.T @ before), axis=0)
         multiples = changes / errors

@@ -35,7 +35,7 @@ from .nuisance import Downdate, NuisanceFactors, degrees_of_freedom, nuisance_fa
 from .pass_results import PassMemory, PassResults
 from .passes import TOL, Kernel, Passes, run_pass
 from .row_sample import sample_of
-from .sampling_limits import SHARE, SamplingGoal
+from .sampling_limits import SHARE, SamplingGoal, power_step
 
 # Bound on the products, and so on the passes, for one basis. If the scree drops at the rank, two to ten suffice; if it
 # is flat there, no answer exists to converge to, and Lanczos usually stops by itself when products no longer help.
@@ -251,6 +251,7 @@ class StreamedCovariances:
             r,
             tol=TOL if tol is None else tol,
             goal=self._goal(r) if tol is None else None,
+            shrink=power_step if tol is None else None,
             eps=eps,
             most=_MOST_PRODUCTS,
         )

@@ -128,6 +128,19 @@ def scores_of_runs(X: Any, Y: Array, bounds: Array) -> Array:
     return out
 
 
+def squares_of_runs(Z: Array, bounds: Array) -> Array:
+    """Return ``Z_j^T Z_j`` (k', m, m) in float64 for the runs of rows between ``bounds``."""
+    m = Z.shape[1]
+    counts = np.diff(bounds)
+    out = np.empty((len(counts), m, m))
+    # Runs of one length are multiplied together: with many contexts a block has a row or two of each.
+    for count in np.unique(counts).tolist():
+        runs = np.flatnonzero(counts == count)
+        of_runs = Z[bounds[runs][:, None] + np.arange(count)]
+        out[runs] = np.matmul(of_runs.transpose(0, 2, 1), of_runs)
+    return out
+
+
 def _spread(X: Any, bounds: Array) -> Any:
     """Return CSR X (n, p) as (n, k' p), with run j of its rows in columns j p to (j + 1) p; values are shared."""
     n_runs = len(bounds) - 1

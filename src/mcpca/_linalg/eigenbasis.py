@@ -6,7 +6,8 @@ Block Lanczos that keeps all blocks: V holds them side by side, ``G V`` is known
 approximation that these products allow. Their residuals ``G u - w u`` are known without another product. They are the
 certificate: by Weyl's inequality an eigenvalue of G is within ``||residual||`` of w, and by Davis and Kahan u is within
 ``||residual|| / gap`` of an eigenvector. They also span the next Lanczos block, of which only those columns are
-multiplied whose residuals are not small yet, so that blocks get narrower on the way.
+multiplied whose residuals are not small yet, so that blocks get narrower on the way. ``G u`` itself is known as well,
+and closer to the answer than u: where that is close enough no further product is made.
 
 Where products are cheap, since G is a matrix in memory, ``_covariances.flattening.subspace_iteration`` is faster: it
 needs more products and no orthogonalisation against all blocks. The two agree on the certified directions only.
@@ -15,7 +16,7 @@ needs more products and no orthogonalisation against all blocks. The two agree o
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -39,11 +40,18 @@ _SETTLES_VALUE = 0.1
 _LANES = 4  # columns that processors multiply at a time: 32 of them take less than 30
 
 
+class Goal(Protocol):
+    """Says how far Ritz vectors are from what is asked of them; see ``top_eigenvectors``."""
+
+    def __call__(self, values: Array, U: Array, residuals: Array, *, all_moved: bool) -> Array | None:
+        """Return errors (r,) as multiples of what is allowed."""
+
+
 class Eigenbasis(NamedTuple):
     """Ritz values (q,) and vectors (p, q), largest first, the certificate, and the number of products.
 
     ``residual`` is the largest residual of the first r vectors, as a share of the r-th value; ``excess`` the largest as
-    a multiple of what was asked of it.
+    a multiple of what was asked of it. Vectors that were multiplied by G once more have estimates of both.
     """
 
     values: Array
@@ -60,7 +68,8 @@ def top_eigenvectors(
     r: int,
     *,
     tol: float,
-    goal: Callable[[Array, Array, Array], Array | None] | None = None,
+    goal: Goal | None = None,
+    shrink: Callable[[Array, int], Array] | None = None,
     eps: float,
     most: int,
 ) -> Eigenbasis:
@@ -82,6 +91,11 @@ def top_eigenvectors(
         wanted and there may be fewer, and the lengths (r,) of the first r residuals. It may return errors (r,) as
         multiples of what is allowed: stop when they are at most 1 as well. NaN stands for directions that nothing
         determines, of which a residual of a tenth of their eigenvalue is asked; None says that it cannot tell.
+        ``all_moved`` says whether the product was of the residuals of all directions beyond what is allowed.
+    shrink : function, optional
+        ``shrink(values, r)`` returns factors (r,) by which errors shrink if vectors are multiplied by G once more,
+        which takes no product, since that of the Ritz vectors is known. Where that is all that is needed, it is done.
+        The vectors are then outside the span of the blocks.
     eps : float
         The precision of the products: residuals below ``8 eps`` times the first eigenvalue are small whatever ``tol``.
     most : int
@@ -98,6 +112,7 @@ def top_eigenvectors(
     GV = np.empty((p, 0))
     tiny = np.finfo(float).tiny
     history = [np.inf]  # the excess after each product
+    all_moved = True
     for n_products in range(1, most + 1):
         V = np.hstack([V, block])
         GV = np.hstack([GV, times(block)])
@@ -114,24 +129,35 @@ def top_eigenvectors(
         residuals = GV @ Y[:, :n_watched] - (V @ Y[:, :n_watched]) * w[:n_watched]
         sizes = np.linalg.norm(residuals, axis=0)
         excesses = sizes / max(tol * w[n_certified - 1], 8 * eps * w[0], tiny)
+        shrunk = np.ones(n_certified)
         if goal is not None and n_certified == r:
-            told = goal(w[: r + SPARE], V @ Y[:, : r + SPARE], sizes[:r])
+            told = goal(w[: r + SPARE], V @ Y[:, : r + SPARE], sizes[:r], all_moved=all_moved)
             if told is not None:
                 told = np.where(np.isnan(told), sizes[:r] / np.maximum(_SETTLES_VALUE * w[:r], tiny), told)
                 # Residuals may show that a direction is exact where the goal is more cautious. Those beyond r are
                 # watched, and nothing is asked of them.
                 excesses = np.concatenate([np.minimum(excesses[:r], told), np.zeros(n_watched - r)])
+                shrunk = np.minimum(shrunk if shrink is None else shrink(w[: r + SPARE], r), 1.0)
         excess = excesses[:n_certified].max()
         if is_wide_enough and excess <= 1:
             break
-        history.append(excess)
+        # After one more multiplication by G, which takes no product, since that of the Ritz vectors is known.
+        later = excesses[:n_certified] * shrunk
+        if is_wide_enough and later.max() <= 1:
+            break
+        history.append(later.max())
         # Near the precision of the products a residual that stays will not get better.
         patience = _PATIENCE if sizes[:n_certified].max() > _NEAR_ROUNDING * eps * w[0] else 2
-        if is_wide_enough and excess > _NO_BETTER * history[max(0, n_products - patience)]:
+        if is_wide_enough and later.max() > _NO_BETTER * history[max(0, n_products - patience)]:
             break
         # The next block: large residuals of certified directions first, then those of the others.
         order = np.lexsort((-sizes, np.arange(n_watched) >= n_certified))
-        n_columns = min(_in_lanes((excesses > _SETTLED_SHARE).sum()), width)
+        # What one more multiplication settles is left to that.
+        over = excesses > _SETTLED_SHARE
+        left = np.flatnonzero(later > _SETTLED_SHARE)
+        all_moved = not 0 < len(left) < over[:n_certified].sum()
+        n_columns = min(_in_lanes(over.sum() if all_moved else len(left)), width)
+        order = order if all_moved else np.concatenate([left, order[~np.isin(order, left)]])
         block = _outside(V, residuals[:, order[:n_columns]], eps * w[0])
         if not block.shape[1]:  # V holds all that G reaches from the start
             break
@@ -142,10 +168,17 @@ def top_eigenvectors(
             keep = min(len(w), max(q, 2 * width))
             V = V @ Y[:, :keep]
             GV = GV @ Y[:, :keep]
+    vectors = V @ np.ascontiguousarray(Y[:, :q])
+    if excess > 1 and shrunk.min() < 1:
+        # u + (G u - w u) / w is G u / w. A direction that G takes to 0 stays as it is.
+        scale = np.divide(1, w[:q], out=np.zeros(len(w[:q])), where=w[:q] > 8 * eps * w[0])
+        vectors = np.linalg.qr(vectors + residuals[:, :q] * scale)[0]
+        sizes = sizes[:n_certified] * shrunk
+        excess = later.max()
     # Where the rank of G is below r, eigenvalue r is 0 and no share of it can be taken.
     worst = sizes[:n_certified].max()
     residual = float(worst / w[n_certified - 1]) if w[n_certified - 1] > 0 else 0.0
-    return Eigenbasis(w[:q], V @ np.ascontiguousarray(Y[:, :q]), residual, n_products, float(excess))
+    return Eigenbasis(w[:q], vectors, residual, n_products, float(excess))
 
 
 def _in_lanes(n: int) -> int:
