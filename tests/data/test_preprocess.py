@@ -1,5 +1,6 @@
 """Rows that are prepared while they are read: one block at a time, in every form, and what is refused."""
 
+import itertools
 import json
 import tracemalloc
 
@@ -11,6 +12,7 @@ import sklearn
 from mcpca import NotCountsWarning, Preprocess
 from mcpca._data import row_steps
 from mcpca._data.contexts import read_contexts
+from mcpca._data.held_rows import held
 from mcpca._data.preprocess import as_preprocess
 from mcpca._data.preprocessed import PreprocessedSource, fit_and_preprocess, fit_preprocess, prepared_source
 from mcpca._data.row_steps import row_totals
@@ -215,6 +217,36 @@ def test_steps_do_not_depend_on_threads(rng, monkeypatch, make, threads):
     np.testing.assert_array_equal(dense(scaled), twin)
     np.testing.assert_array_equal(dense(row_steps.log1p_in_place(scaled)), np.log1p(twin))
     np.testing.assert_array_equal(dense(block), X)
+
+
+class Blocks:
+    """A sparse source of these blocks, which says that it has ``n`` rows."""
+
+    sparse = True
+    dtype = np.dtype(np.float32)
+
+    def __init__(self, blocks, n):
+        self.blocks = blocks
+        self.shape = (n, 8)
+
+    def scan(self, max_bytes):
+        first = 0
+        for block in self.blocks:
+            yield first, block
+            first += block.shape[0]
+
+
+def test_rows_are_held_whatever_their_lengths(rng):
+    blocks = [sp.csr_array((rng.random((n, 8)) < share).astype(np.float32)) for n, share in ((5, 0), (9, 0.1), (30, 1))]
+    blocks[2].indices = blocks[2].indices.astype(np.int64)  # as those of a matrix with very many entries
+    rows = held(Blocks(blocks, 44), 2**16)
+    np.testing.assert_array_equal(rows.matrix.toarray(), sp.vstack(blocks).toarray())
+
+
+def test_rows_that_do_not_fit_are_not_waited_for(rng):
+    block = sp.csr_array(np.ones((50, 8), dtype=np.float32))
+    # Not all of these blocks are read, and nobody asks for the memory of that many rows.
+    assert held(Blocks(itertools.repeat(block), 10**15), 2**16) is None
 
 
 def test_prepared_contexts_are_not_prepared_again(counts):

@@ -74,8 +74,9 @@ def held(source: Any, limit: int, report: Report = silent, stage: str = "prepari
         if is_low_rank:
             blocks.append(X)
             continue
-        # As long as rows are like those so far.
-        likely = int(_SPARE * len(X.data) * source.shape[0] / max(X.shape[0], 1))
+        # If the others are like these, and no more than may be held.
+        most = limit // (X.data.itemsize + X.indices.itemsize)
+        likely = min(int(_SPARE * len(X.data) * source.shape[0] / max(X.shape[0], 1)), most)
         data.append(X.data, likely)
         indices.append(X.indices, likely)
         lengths.append(np.diff(X.indptr))
