@@ -1,5 +1,7 @@
 """The propositions of the paper's theory section as numerical identities, and the facets against direct formulas."""
 
+import copy
+import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +16,11 @@ from mcpca import (
     match_components,
     proportional_loadings,
 )
+from mcpca._covariances.packed import InCore
+from mcpca._covariances.stack import CovarianceStack
+from mcpca._covariances.subspace import compress
 from mcpca._inference.precision import precision_of
+from mcpca._model import facets as module
 from mcpca._model.gaussian import GaussianModel
 from mcpca._model.identifiability import indistinct_loadings, warn_if_proportional
 from mcpca._results.fitted import fitted as fitted_parts
@@ -265,3 +271,50 @@ def test_whoever_tells_of_pairs_knows_of_right_angles(rng):
     equal = GaussianModel(np.eye(4)[:, :2], np.ones((3, 2)), np.full(3, 0.1))
     with pytest.raises(ValueError, match="not identifiable: MCPC 1 and MCPC 2 have equal loadings"):
         precision_of(equal, np.full(3, 50), pooled=False, orthogonal=True)
+
+
+@pytest.mark.parametrize(("k", "p", "r", "is_held"), [(6, 9, 4, True), (230, 30, 4, True), (6, 9, 4, False)])
+def test_facets_of_scores_wait_until_they_are_asked_for(rng, monkeypatch, k, p, r, is_held):
+    # Held as A^T S_i A; in the core of contexts that were combined; too large to be held, and measured at once.
+    _, _, S = sampled_problem(rng, k, p, r, 3 * p, 0.01)
+    A = rng.standard_normal((p, r))
+    A /= np.linalg.norm(A, axis=0)
+    if not is_held:
+        monkeypatch.setattr(module, "_SMALL_NUMBERS", 0)
+    calls = []
+    measured = module._of_scores
+    monkeypatch.setattr(module, "_of_scores", lambda *args, **keep: calls.append(1) or measured(*args, **keep))
+    if k == 230:
+        core = compress(CovarianceStack(S), r)
+        within = InCore(core.packed, rng.standard_normal((r, r)))
+        A = core.basis @ within.C
+        moments = module.score_moments(CovarianceStack(S), A, within=within)
+    else:
+        moments = module.score_moments(CovarianceStack(S), A)
+    found = module.with_exponent(module.complete(moments, A, np.ones((k, r))), 3)
+    assert bool(calls) != is_held
+    assert found.exponent == 3
+    found.explained_shares(total=True)
+    assert bool(calls) != is_held
+    again = pickle.loads(pickle.dumps(copy.copy(found)))
+    n_calls = len(calls)
+    W = np.linalg.pinv(A)
+    for C, offdiagonal, correlation, loss in zip(
+        W @ S @ W.T, again.offdiagonals, again.offdiagonal_correlations, again.likelihood_losses, strict=True
+    ):
+        variances = np.diag(C)
+        np.testing.assert_allclose(offdiagonal, (C**2).sum() - (variances**2).sum(), rtol=1e-6)
+        R = C / np.sqrt(np.outer(variances, variances))
+        np.testing.assert_allclose(correlation, np.sqrt(((R**2).sum() - r) / (r * (r - 1))), rtol=1e-6)
+        np.testing.assert_allclose(loss, -np.linalg.slogdet(R)[1], rtol=1e-6)
+    assert len(calls) == n_calls  # once
+    with pytest.raises(AttributeError, match="no attribute 'offdiagonal'"):
+        _ = found.offdiagonal
+
+
+def test_a_fit_leaves_facets_of_scores_for_later(rng, monkeypatch):
+    X = rng.standard_normal((90, 6))
+    monkeypatch.setattr(module, "_of_scores", None)
+    model = MCPCA(2, random_state=0).fit(X, np.arange(90) % 3)
+    monkeypatch.undo()
+    assert (model.likelihood_loss(per="context") >= 0).all()

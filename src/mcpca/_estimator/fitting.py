@@ -43,6 +43,7 @@ from .._model.decomposition import (
     degrees_of_freedom,
 )
 from .._model.dominance import Dominance, dominant_feature
+from .._model.facets import with_exponent
 from .._model.fitted_loadings import Measures
 from .._model.fitted_model import FittedModel
 from .._model.gaussian import GaussianModel
@@ -364,7 +365,7 @@ def model_in_units(
         basis_residual=result.basis_residual,
         basis_error=result.basis_error,
         # Facets stay scaled: they are fourth powers of the data, which may be out of range in its units.
-        facets=replace(measures.facets, exponent=data.exponent),
+        facets=with_exponent(measures.facets, data.exponent),
         score_moments=score_moments,
         feature_names=features.names,
         label_columns=features.label_columns,

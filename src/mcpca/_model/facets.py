@@ -3,13 +3,16 @@
 The facets are the paper's: reconstruction error, variance explained, correlation left between the scores, and the
 common log-likelihood loss. All four need only ``A^T S_i A`` (r, r) and ``||S_i||_F`` of each context, so they come in
 two steps: ``score_moments`` in one pass over the covariances, for A alone, and ``complete`` once B is known. That lets
-``decompose_checked`` take the right-hand side of least squares from the same pass. ``facet_measures`` turns the result
-into the numbers that the methods of ``MCPCA`` return.
+``decompose_checked`` take the right-hand side of least squares from the same pass. The last two facets, which most fits
+are never asked for, wait in between as the ``A^T S_i A`` if these are small. ``facet_measures`` turns the result into
+the numbers that the methods of ``MCPCA`` return.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,11 +24,16 @@ from .._covariances.stack import CovarianceStack, each_congruence
 from .._covariances.validation import check_covariances
 from .._utils.arguments import FINITE, check_unmasked
 from .._utils.array_api import to_host
+from .._utils.parallel import over_contexts
 from .._utils.printing import Shown, counted, span
 from .._utils.types import Array
 
 # The fields of ``Facets`` that are fourth powers of the data, and so change with its units.
 _SQUARES = ("squared_norms", "squared_norm_errors", "reconstruction_errors", "variance_shares", "offdiagonals")
+# Those of the correlation between scores, which may be computed when they are first asked for.
+_OF_SCORES = ("offdiagonals", "offdiagonal_correlations", "likelihood_losses")
+# Numbers in the covariances of scores that wait until then: 8 MB. Larger ones do if they are an eighth of the S_i.
+_SMALL_NUMBERS = 2**20
 
 
 @dataclass(frozen=True, repr=False)
@@ -64,6 +72,20 @@ class Facets(Shown):
     offdiagonal_correlations: Array
     likelihood_losses: Array
     exponent: int = 0
+
+    def __getattr__(self, name: str) -> Any:
+        """Compute what was deferred; Python asks here only for what an object does not have."""
+        make = self.__dict__.get("_of_scores")
+        if name not in _OF_SCORES or make is None:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        self.__dict__.update(zip(_OF_SCORES, make(), strict=True))
+        # Only after the values are there, for another thread that asks meanwhile.
+        self.__dict__["_of_scores"] = None
+        return self.__dict__[name]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the numbers, all of them: what makes them does not go into a copy or a file."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
     def in_units(self, name: str) -> Array:
         """Return the squares called ``name`` in the units of the data; raise if they overflow or underflow there."""
@@ -122,6 +144,18 @@ class Facets(Shown):
         return self.reconstruction_errors / norms, self.variance_shares.sum(axis=1) / norms
 
 
+def with_exponent(facets: Facets, exponent: int) -> Facets:
+    """Return the same numbers in units of ``16^exponent``; what was deferred stays so."""
+    return _deferred(**(vars(facets) | {"exponent": exponent}))
+
+
+def _deferred(**known: Any) -> Facets:
+    """Return facets with these attributes; ``_of_scores()`` returns the others, and is called when one is asked for."""
+    facets = object.__new__(Facets)
+    vars(facets).update(known)
+    return facets
+
+
 def facets(S: Any, A: Any, B: Any) -> Facets:
     """Measure how well ``S_i ~ A diag(b_i) A^T`` holds, context by context.
 
@@ -152,7 +186,7 @@ def facets(S: Any, A: Any, B: Any) -> Facets:
     # Norms are squared twice over in the data: far from 1 they are taken of S 4^-e, and scaled back at the end.
     S, e = stack_in_range(S)
     # Loadings are variances, in the unit of S.
-    scaled = replace(measure(CovarianceStack(S), A, np.ldexp(B, -2 * e)), exponent=e)
+    scaled = with_exponent(measure(CovarianceStack(S), A, np.ldexp(B, -2 * e)), e)
     if e == 0:
         return scaled
     return replace(scaled, exponent=0, **{name: scaled.in_units(name) for name in _SQUARES})
@@ -167,7 +201,7 @@ class ScoreMoments(NamedTuple):
     """What the facets need of each context when only A is known: ``variances`` along A (k, r), the rest (k,).
 
     ``inside`` (k,) is the variance in the span of A. ``covariances`` (k, r, r) are those of the scores, ``A^+ S_i
-    A^+T``, which the facets are computed from, or None if they were not kept.
+    A^+T``, or None if they were not kept. ``of_scores`` returns what the facets need of them, ``_OF_SCORES``.
     """
 
     variances: Array
@@ -175,31 +209,57 @@ class ScoreMoments(NamedTuple):
     covariances: Array | None
     squared_norms: Array
     squared_norm_errors: Array
-    offdiagonals: Array
-    offdiagonal_correlations: Array
-    likelihood_losses: Array
+    of_scores: Callable[[], tuple[Array, ...]]
 
 
 def score_moments(S: Covariances, A: Array, *, keep: bool = False, within: InCore | None = None) -> ScoreMoments:
     """Return the moments from ``A^T S_i A``, a chunk of contexts at a time; memory O(p r) on top for a stack.
 
     With ``keep`` also the covariances of the scores, O(k r^2). ``within`` are the covariances in the span of A, where
-    they are known: O(k r^3) in place of O(k p^2 r).
+    they are known: O(k r^3) in place of O(k p^2 r). The ``A^T S_i A``, or ``within``, are held until facets of them are
+    asked for, if they are at most 8 MB or an eighth of the S_i.
     """
     A = A.astype(np.float64)
     # A^+ = (A^T A)^-1 A^T, so the covariance of the scores is N (A^T S_i A) N. A pseudoinverse, because users may
     # measure components that are (nearly) dependent.
     N = np.linalg.pinv(A.T @ A, hermitian=True)
-    if within is None:
+    k = S.n_contexts
+    p, r = A.shape
+    of_scores: Callable[[], tuple[Array, ...]]
+    if within is not None:
+        variances, inside = within.variances_along(), within.inner_products(N)
+        of_scores = partial(_of_core, within, N, keep)
+    elif not keep and k * r * r <= max(_SMALL_NUMBERS, k * p * p // 8):
+        cross = np.empty((k, r, r))
+        each_congruence(S, A, cross.__setitem__)
+        variances, inside = _along(cross, N)
+        of_scores = partial(_of_cross, cross, N)
+    else:
         # Each ``cross`` is (k', r, r), some of the contexts.
         chunks = each_congruence(S, A, lambda _, cross: (*_along(cross, N), *_of_scores(_scores(cross, N), keep)))
-        variances, inside, *of_scores = (np.concatenate(column) for column in zip(*chunks, strict=True))
-    else:
-        variances, inside = within.variances_along(), within.inner_products(N)
-        of_scores_by_chunk = within.each_congruence(lambda _, C: _of_scores(C, keep), N)
-        of_scores = [np.concatenate(column) for column in zip(*of_scores_by_chunk, strict=True)]
-    *score_columns, scores = of_scores
-    return ScoreMoments(variances, inside, scores if keep else None, S.squared_norms(), S.norm_errors(), *score_columns)
+        variances, inside, *found = _joined(chunks)
+        of_scores = partial(tuple, found)
+    scores = None
+    if keep:
+        *found, scores = of_scores()
+        of_scores = partial(tuple, found)
+    return ScoreMoments(variances, inside, scores, S.squared_norms(), S.norm_errors(), of_scores)
+
+
+def _of_core(within: InCore, N: Array, keep: bool) -> tuple[Array, ...]:
+    """Return ``_of_scores`` of all contexts from covariances in the span of A."""
+    return _joined(within.each_congruence(lambda _, C: _of_scores(C, keep), N))
+
+
+def _of_cross(cross: Array, N: Array) -> tuple[Array, ...]:
+    """Return ``_of_scores`` of all contexts from the ``A^T S_i A`` (k, r, r)."""
+    k, r, _ = cross.shape
+    return _joined(over_contexts(lambda part: _of_scores(_scores(cross[part], N), keep=False), k, r))
+
+
+def _joined(chunks: list[tuple[Array, ...]]) -> tuple[Array, ...]:
+    """Return each array of all chunks, the contexts of one after those of the other."""
+    return tuple(np.concatenate(column) for column in zip(*chunks, strict=True))
 
 
 def complete(moments: ScoreMoments, A: Array, B: Array) -> Facets:
@@ -212,14 +272,13 @@ def complete(moments: ScoreMoments, A: Array, B: Array) -> Facets:
     explained = shares.sum(axis=1)
     # True norms are at least as large; estimated ones, and those of exact fits up to rounding, may not be.
     norms = np.maximum(moments.squared_norms, explained)
-    return Facets(
+    return _deferred(
+        _of_scores=moments.of_scores,
         squared_norms=norms,
         squared_norm_errors=moments.squared_norm_errors,
         reconstruction_errors=norms - explained,
         variance_shares=shares,
-        offdiagonals=moments.offdiagonals,
-        offdiagonal_correlations=moments.offdiagonal_correlations,
-        likelihood_losses=moments.likelihood_losses,
+        exponent=0,
     )
 
 
@@ -240,9 +299,9 @@ def _scores(cross: Array, N: Array) -> Array:
 
 
 def _of_scores(C: Array, keep: bool) -> tuple[Array, ...]:
-    """Return off-diagonals, correlations and likelihood losses (k,) of covariances of scores C (k, r, r), and C.
+    """Return ``_OF_SCORES``, (k,) each, of covariances of scores C (k, r, r), and with ``keep`` C itself.
 
-    C is written to on the way, and comes last; with ``keep`` False, none of it.
+    C is written to on the way.
     """
     r = C.shape[1]
     diagonal = np.einsum("kjj->kj", C)  # a view: what is written here is written into C
@@ -267,9 +326,10 @@ def _of_scores(C: Array, keep: bool) -> tuple[Array, ...]:
     singular = ~all_vary | (sign <= 0) | (losses > -np.log(np.finfo(float).eps))
     # Hadamard's inequality makes a loss >= 0; rounding may not.
     losses = np.where(singular, np.inf, np.maximum(losses, 0))
-    if keep:
-        diagonal[:] = score_variances
-    return offdiagonals, correlations, losses, C if keep else C[:0].copy()
+    if not keep:
+        return offdiagonals, correlations, losses
+    diagonal[:] = score_variances
+    return offdiagonals, correlations, losses, C
 
 
 def _log_determinants(scores: Array) -> tuple[Array, Array]:
