@@ -34,17 +34,6 @@ def test_refinement_of_an_exact_model_from_nearby(rng):
         np.testing.assert_allclose(pulls, np.diag(np.diag(pulls)), atol=1e-8)
 
 
-def test_long_steps_in_single_precision_end_at_the_same_axes(rng):
-    A, _, T = sampled_problem(rng, 8, 6, 4, 500, 0.01)
-    U, _ = mspm.row_space(T, 4)
-    W = np.linalg.inv(U.T @ A) + 0.1 * rng.standard_normal((4, 4))
-    exact = joint.refine(T, U, W)
-    coarse = joint.refine(T, U, W, None, np.float32)
-    assert coarse.n_iter > 2
-    np.testing.assert_allclose(coarse.components, exact.components, atol=1e-8)
-    assert coarse.components.dtype == np.float64
-
-
 def test_components_that_coincide_are_not_refined(rng):
     _, _, T = random_problem(rng, 4, 3, 2)
     U, D = mspm.row_space(T, 2)

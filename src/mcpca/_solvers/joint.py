@@ -23,8 +23,6 @@ from .climbing import combine_images, pull_images, unit, weigh_images
 # About ten Gauss-Newton steps are the rule. Many more mean that the equations have no solution near the start.
 _MOST_STEPS = 100
 _STEP_TOL = 1e-9
-# Steps longer than this are far above the rounding of single precision.
-_FINE_LENGTH = 1e-2
 # Power steps have settled when they are shorter than the first of these, or than the second and still shrinking by at
 # least the factor of the third: waiting for the first would then only repeat what is known.
 _SETTLED = 1e-4
@@ -68,21 +66,19 @@ def pencil(T: Array, U: Array, total: Array, rng: np.random.Generator) -> Array 
     return np.asarray(np.linalg.eigh((mixed + mixed.T) / 2)[1].T @ whitener)
 
 
-def refine(T: Array, U: Array, W: Array, inner: Array | None = None, coarse: Any = np.float64) -> Joint | None:
+def refine(T: Array, U: Array, W: Array, inner: Array | None = None) -> Joint | None:
     """Solve the equations of all pairs by Gauss-Newton steps from the directions ``U W^T``; None if that fails.
 
     ``inner`` (e, r, r) are the slices in the basis U, if they exist already. A step costs O(e r^3) with them and
-    O(e q^2 r) without; memory besides the input O(q r) and a chunk of slices. Long steps are taken in the precision
-    ``coarse``.
+    O(e q^2 r) without; memory besides the input O(q r) and a chunk of slices.
     """
     r = len(W)
-    dtype = coarse
     previous_length = 0.0
     for step in range(1, _MOST_STEPS + 1):
         # The v_j are the columns of V, (q, r), or (r, r) in the basis U. d is (e, r), and column j of Y is sum_i d_ij
         # T_i v_j: entries off the diagonal of V^T Y are what has to vanish.
         V = U @ W.T if inner is None else W.T
-        d, Y = _pulls(T if inner is None else inner, V, dtype)
+        d, Y = _pulls(T if inner is None else inner, V)
         K = d.T @ d
         size = np.diag(K).copy()
         # No slice has variance along v_j: there is nothing to scale the row by.
@@ -98,28 +94,22 @@ def refine(T: Array, U: Array, W: Array, inner: Array | None = None, coarse: Any
             W = np.linalg.solve(np.eye(r) + E, W) / size[:, None] ** 0.25
         except np.linalg.LinAlgError:
             return None
-        if length < _FINE_LENGTH and dtype != np.float64:
-            dtype = np.float64
-            continue
         # Steps end up shrinking by a constant factor, so the length of the next one is known without taking it.
         if length * _pace(length, previous_length) < _STEP_TOL:
             # At the final W, and in all q coordinates: v_j is in the span of U, but a_j = sum_i d_ij T_i v_j may lean
             # out.
             directions = U @ W.T
-            weights, Y = _pulls(T, directions, np.float64)
+            weights, Y = _pulls(T, directions)
             return Joint(Y / np.linalg.norm(Y, axis=0), directions, weights, step)
         previous_length = length
     return None
 
 
-def _pulls(T: Array, V: Array, dtype: Any) -> tuple[Array, Array]:
-    """Return ``d_ij = v_j^T T_i v_j`` (e, m) and ``sum_i d_ij T_i v_j`` (q, m). Cost O(e q^2 m), memory O(q m).
-
-    Products are in the precision ``dtype``, the results in float64.
-    """
-    v = np.ascontiguousarray(V.T, dtype=dtype)
+def _pulls(T: Array, V: Array) -> tuple[Array, Array]:
+    """Return ``d_ij = v_j^T T_i v_j`` (e, m) and ``sum_i d_ij T_i v_j`` (q, m). Cost O(e q^2 m), memory O(q m)."""
+    v = np.ascontiguousarray(V.T)
     d, y = pull_images(T, v, v)
-    return d.T.astype(np.float64, copy=False), y.T.astype(np.float64, copy=False)
+    return d.T, y.T
 
 
 def at_maxima(T: Array, P: Array, joint: Joint, dtype: Any) -> bool:

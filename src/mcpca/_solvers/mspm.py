@@ -61,8 +61,6 @@ _F_WINDOW = 0.05
 _COARSE_TOL = 1e-4
 # Ratio of the r-th singular value to the first from which float32 resolves all directions well enough for that.
 _FLOAT32_SPREAD = 1e-2
-# The size of slices up to which, and down to one over which, joint steps may be taken in single precision.
-_FAR_FROM_ONE = 1e8
 _AT_ONCE = "Converged; components do not depend on an order of deflation."
 
 
@@ -194,12 +192,10 @@ def _at_once(space: _Space, total: Array) -> Joint | None:
         W = pencil(space.inner, np.eye(space.U.shape[1]), total, rng)
     if W is None:
         return None
-    dtype = _coarse_dtype(space.D)
-    # In the middle of what single precision can hold; elsewhere a product of two numbers may leave it.
-    is_near_one = 1 / _FAR_FROM_ONE < space.D[0] < _FAR_FROM_ONE
-    joint = refine(space.T, space.U, W, space.inner, dtype if is_near_one else np.float64)
+    joint = refine(space.T, space.U, W, space.inner)
     if joint is None:
         return None
+    dtype = _coarse_dtype(space.D)
     are_maxima = at_maxima(space.rounded, space.U / space.D, joint, dtype)
     # Where F is nearly flat, steps in single precision may not settle although others would.
     if not are_maxima and space.rounded.dtype != dtype:
