@@ -282,6 +282,43 @@ def test_sums_by_entry_are_sums_by_context(rng):
         np.testing.assert_allclose(total, [X[y == i].sum(axis=0) for i in range(5)], rtol=1e-12)
 
 
+def test_products_of_whole_contexts_are_those_of_the_pooled_covariance(rng):
+    dense, codes = sparse_problem(rng)[0], np.repeat(np.arange(5), 40)
+    V, factors = rng.standard_normal((30, 3)), rng.uniform(1, 2, 5)
+    centred = np.vstack([part - part.mean(axis=0) for part in np.split(dense, 5)])
+    want = centred.T @ (np.repeat(factors, 40)[:, None] * centred) @ V
+    for rows in (scipy.sparse.csr_array(dense), dense):
+        (item,) = kernels.pooled_products(V, factors, rows, codes)
+        np.testing.assert_allclose(item.value, want, atol=1e-10)
+
+
+@pytest.mark.parametrize("waiting", [1, 2000, 2**23])
+def test_scores_of_many_contexts_are_squared_together(rng, monkeypatch, waiting):
+    """At every block, at every few of them, and at the end; rows of a context are in many blocks."""
+    X, y = rng.standard_normal((3000, 6)), rng.permutation(np.arange(3000) % 230)
+    monkeypatch.setattr(passes, "_WAITING_NUMBERS", waiting)
+    monkeypatch.setattr(row_groups, "_PIECE_BYTES", 2**12)
+    monkeypatch.setattr(row_groups, "_PIECES_PER_GROUP", 3)
+    V = np.linalg.qr(rng.standard_normal((6, 4)))[0]
+    squared = []
+    together = context_sums.squared
+    monkeypatch.setattr(context_sums, "squared", lambda items: squared.append(len(items)) or together(items))
+    contexts = read_contexts(X, y)
+    (core,) = StreamedCovariances.with_means(contexts, Passes.silent()).congruences(V)
+    np.testing.assert_allclose(core, V.T @ context_covariances(X, y).covariances @ V, atol=1e-12)
+    n_groups = -(-sum(squared) // 3)
+    assert n_groups > 10
+    assert len(squared) == n_groups if waiting == 1 else len(squared) < n_groups / 2
+    assert (len(squared) == 1) == (waiting == 2**23)
+
+
+def test_squares_that_overflow_are_reported_though_scores_do_not(rng):
+    X, y = 1e30 * rng.standard_normal((600, 5)).astype(np.float32), np.arange(600) % 220
+    rows = StreamedCovariances.with_means(read_contexts(X, y), Passes.silent())
+    with pytest.raises(ValueError, match="too large for float32: its squares overflow"):
+        list(rows.congruences(np.eye(5)[:, :2]))
+
+
 def test_what_a_pass_has_found_is_not_asked_for_again(rng):
     X, y = sparse_problem(rng)
     S = CovarianceStack(context_covariances(X, y).covariances)

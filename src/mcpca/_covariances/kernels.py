@@ -28,7 +28,7 @@ from .passes import Kernel
 # more, the copy only takes memory; with far fewer, it has too few rows for BLAS to be efficient.
 _CENTRED_NUMBERS = 2**20
 # With more contexts than this a block has few rows of each. Sums of sparse rows are then added entry by entry, which is
-# three times as fast as forming sums by context first.
+# three times as fast as forming sums by context first, and scores of several blocks are squared together.
 _MANY_CONTEXTS = 200
 
 
@@ -48,11 +48,15 @@ class CentredScores:
         return offset_scores(X, self.directions, self.offsets[codes])
 
 
+def adds_by_row(contexts: Contexts) -> bool:
+    """Whether to leave sums over contexts to the end; not on other machines, where that would be more data to send."""
+    return contexts.engine is None and len(contexts.names) > _MANY_CONTEXTS
+
+
 def adds_by_entry(contexts: Contexts) -> bool:
-    """Whether to add sparse rows entry by entry; not on other machines, where that would be more data to send."""
-    many = len(contexts.names) > _MANY_CONTEXTS
+    """Whether to add sparse rows entry by entry."""
     # All contexts have to be sparse: ``entries_by_context`` reads the arrays of a CSR block.
-    return bool(contexts.engine is None and many and contexts.sparse.all() and not contexts.low_rank)
+    return bool(adds_by_row(contexts) and contexts.sparse.all() and not contexts.low_rank)
 
 
 def row_sums(by_entry: bool, X: Any, codes: Array) -> list[Sum]:
@@ -79,6 +83,11 @@ def score_scatters(scores: CentredScores, X: Any, codes: Array) -> list[Sum]:
     Z, present, bounds = context_sums.by_context(scores.of(X, codes), codes)
     # For contexts of this block only: with many contexts a total (k, m, m) for every block would be mostly zeros.
     return [Sum(0, present, context_sums.squares_of_runs(Z, bounds))]
+
+
+def score_rows(scores: CentredScores, X: Any, codes: Array) -> list[Sum]:
+    """Return the same as ``score_scatters``, to be squared with the scores of other blocks."""
+    return [Sum(0, context_sums.Squared(codes), scores.of(X, codes))]
 
 
 @dataclass(frozen=True)
@@ -155,6 +164,21 @@ def combined_products(scores: CentredScores, W: Array, X: Any, codes: Array) -> 
     sums = np.add.reduceat(ordered, bounds[:-1], axis=0, dtype=np.float64)
     # X^T Z takes rows in the order in which they came: sorting X by context would copy it.
     return [Sum(0, ..., context_sums.transposed(X, Z)), Sum(1, present, sums)]
+
+
+def pooled_products(directions: Array, factors: Array, X: Any, codes: Array) -> list[Sum]:
+    """Return ``sum_i f_i X_i^T (Z_i - 1 z_i^T)``, to total 0, (p, m), for X with all rows of its contexts, in runs.
+
+    ``Z_i = X_i V`` are the scores on the directions V and z_i their means: centred scores sum to 0 over a context, so
+    that no mean of p features is needed.
+    """
+    Z = X @ directions
+    present, bounds = context_sums.runs(codes)
+    counts = np.diff(bounds)
+    means = np.add.reduceat(Z, bounds[:-1], axis=0, dtype=np.float64) / counts[:, None]
+    Z -= np.repeat(means.astype(Z.dtype), counts, axis=0)
+    Z *= np.repeat(factors[present].astype(Z.dtype), counts)[:, None]
+    return [Sum(0, ..., context_sums.transposed(X, Z))]
 
 
 def feature_squares(means: Array, X: Any, codes: Array) -> list[Sum]:

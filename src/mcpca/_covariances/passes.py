@@ -56,6 +56,9 @@ from .row_groups import Group, Groups, Piece, all_rows, one_context, whole_conte
 TOL = 1e-7  # of a basis, for passes outside a fit, and where rows cannot tell what would do
 # Rows read at a time, 64 MB, when the row of a NaN has to be named. The fit has failed by then, so only memory counts.
 _EXPLAIN_BYTES = 2**26
+# Numbers in scores that wait until they are squared together, 32 MB in single precision. With fewer, sums over contexts
+# are formed more often.
+_WAITING_NUMBERS = 2**23
 
 # What a block of rows (n, p) and the contexts of its rows (n,) add to the totals of a pass; see ``kernels.py``.
 Kernel = Callable[[Any, Array], list[Sum]]
@@ -151,15 +154,17 @@ def run_pass(
     passes.report(heading, 0, rows.n_rows)
     # Set here, as the comparison after the loop needs ``number`` even if there are no groups.
     number = done = 0
+    waiting: list[Sum] = []
     # Closed, so that a pass that fails leaves no thread behind that still reads.
     with rows.threads, closing(rows.groups):
         for number, group in enumerate(rows.groups, start=1):
             done += group.n_rows
             if number > skipped:
-                marks = marks + _add_group(group, contexts, kernel, totals, marking=marking)
+                marks = marks + _add_group(group, contexts, kernel, totals, waiting, marking=marking)
                 # Totals are saved between groups and never within one: in a resumed pass no row is counted twice, or
-                # lost.
-                checkpoint.during(PassUnderWay(stage, number, done, totals), marks if marking else None)
+                # lost. Nor with scores that wait to be added.
+                if not waiting or _add_waiting(waiting, contexts, totals, least=_WAITING_NUMBERS):
+                    checkpoint.during(PassUnderWay(stage, number, done, totals), marks if marking else None)
             elif marking:
                 # The totals on file cover this group already. Its rows are read only to check that they are the same;
                 # in later passes ``check_rows_on_file`` has done so, and a group on file is passed over.
@@ -174,6 +179,9 @@ def run_pass(
     # Fewer groups than the totals on file cover: again, rows were cut differently.
     if number < skipped:
         raise checkpoint.differs("the blocks that rows come in")
+    if waiting:
+        _add_waiting(waiting, contexts, totals, least=1)
+        checkpoint.during(PassUnderWay(stage, number, done, totals), marks if marking else None)
     checkpoint.after(stage, totals)
 
 
@@ -247,8 +255,13 @@ def _wanted_rows(contexts: Contexts, room: Room, whole: Array | None, only: int 
     return _WantedRows(all_rows(contexts, ahead=True), int(contexts.n_samples.sum()), steady_threads(contexts))
 
 
-def _add_group(group: Group, contexts: Contexts, kernel: Kernel, totals: list[Array], *, marking: bool) -> Array:
-    """Add the sums of a group to ``totals`` and return the marks (k,) of its rows, which are 0 unless ``marking``."""
+def _add_group(
+    group: Group, contexts: Contexts, kernel: Kernel, totals: list[Array], waiting: list[Sum], *, marking: bool
+) -> Array:
+    """Add the sums of a group to ``totals`` and return the marks (k,) of its rows, which are 0 unless ``marking``.
+
+    Scores to be squared are put with those that are ``waiting``.
+    """
     k = len(contexts.names)
 
     def of_piece(piece: Piece) -> tuple[list[Sum], Array | None]:
@@ -263,14 +276,35 @@ def _add_group(group: Group, contexts: Contexts, kernel: Kernel, totals: list[Ar
         # Results come in the order of the pieces, whichever thread is done first: floating-point addition is not
         # associative, and totals must not depend on timing.
         for item in sums:
-            # Before they are added, so that no checkpoint ever holds totals that are not finite. One NaN or infinity
-            # makes the sum of all values NaN or infinite, so that a single number has to be tested.
-            if not np.isfinite(item.value.sum(dtype=np.float64)):
-                _explain(contexts)
-            context_sums.add(totals, item)
+            if isinstance(item.key, context_sums.Squared):
+                waiting.append(item)
+            else:
+                _add_finite(item, contexts, totals)
         if piece_marks is not None:
             marks += piece_marks
     return marks
+
+
+def _add_finite(item: Sum, contexts: Contexts, totals: list[Array]) -> None:
+    """Add the item to its total, or raise if it is not finite."""
+    # Before it is added, so that no checkpoint ever holds totals that are not finite. One NaN or infinity makes the sum
+    # of all values NaN or infinite, so that a single number has to be tested.
+    with np.errstate(invalid="ignore"):  # infinities of both signs
+        total = item.value.sum(dtype=np.float64)
+    if not np.isfinite(total):
+        _explain(contexts)
+    context_sums.add(totals, item)
+
+
+def _add_waiting(waiting: list[Sum], contexts: Contexts, totals: list[Array], least: int) -> bool:
+    """Add the squares of the scores that are waiting, if these are ``least`` numbers or more; return whether so."""
+    if sum(item.value.size for item in waiting) < least:
+        return False
+    with np.errstate(invalid="ignore", over="ignore"):
+        item = context_sums.squared(waiting)
+    waiting.clear()
+    _add_finite(item, contexts, totals)
+    return True
 
 
 def _marks_of_group(group: Group, k: int) -> Array:

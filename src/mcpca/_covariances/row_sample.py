@@ -58,9 +58,11 @@ def sample_of(contexts: Contexts, share: float, least: int) -> RowSample | None:
         block: Any = source.gather(wanted)
         if not has_finite_sum(stored(block)):
             return None  # the pass over all rows will name the row
-        blocks[id(source)] = as_source(block, "X")
+        # Sorted once, so that a piece with all rows of some contexts is a stretch of the block, and no copy.
+        order = np.argsort(codes[wanted], kind="stable")
+        blocks[id(source)] = as_source(block[order], "X")
         # ``rows_by_context`` wants codes without gaps, and not all contexts are in the sample.
-        present, index = np.unique(codes[wanted], return_inverse=True)
+        present, index = np.unique(codes[wanted][order], return_inverse=True)
         for i, places in zip(present.tolist(), rows_by_context(index), strict=True):
             rows[i] = places
     counts = np.array([_n_rows(places) for places in rows])

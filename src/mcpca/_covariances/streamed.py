@@ -34,7 +34,7 @@ from .interface import Basis, Covariances
 from .nuisance import Downdate, NuisanceFactors, degrees_of_freedom, nuisance_factors
 from .pass_results import PassMemory, PassResults
 from .passes import TOL, Kernel, Passes, run_pass
-from .row_sample import sample_of
+from .row_sample import RowSample, sample_of
 from .sampling_limits import SHARE, SamplingGoal, power_step
 
 # Bound on the products, and so on the passes, for one basis. If the scree drops at the rank, two to ten suffice; if it
@@ -56,6 +56,23 @@ class _FirstGuess(NamedTuple):
 
     directions: Array
     mixture: Array
+
+
+class _FirstLook(NamedTuple):
+    """The leading ``directions`` (p, s) of a ``sample`` of the rows."""
+
+    directions: Array
+    sample: RowSample
+
+    def guess(self, k: int) -> _FirstGuess:
+        """Return the directions with weights for k contexts."""
+        # Weighted by their variance along direction l, the contexts that vary there dominate column l.
+        rows = StreamedCovariances.with_means(self.sample.contexts, Passes.silent())
+        variances = rows.variances_along(self.directions)
+        # Contexts without rows in the sample get the average of the others.
+        mixture = np.tile(variances.mean(axis=0), (k, 1))
+        mixture[self.sample.chosen] = variances
+        return _FirstGuess(self.directions, mixture)
 
 
 @dataclass(frozen=True)
@@ -109,14 +126,16 @@ class StreamedCovariances:
         """
         # More columns than features would depend on each other.
         width = min(width, contexts.n_features)
-        guess = cls._first_look(contexts, width, passes)
-        if guess is None:
+        look = cls._first_look(contexts, width, passes)
+        if look is None:
             return cls._with_sketch(contexts, _random_guess(contexts, width), passes)
         # ``S_i x`` has to be complete before it is multiplied by S_i again. With all rows of a context in memory, that
         # is possible within a single pass, and without its mean (``Gram.whole``).
         if (contexts.context_bytes() <= memory_limit()).all():
-            return cls._with_first_product(contexts, guess.directions, passes)
-        return cls._with_sketch(contexts, guess, passes)
+            directions = look.directions
+            del look  # with the sample, whose memory the pass has a use for
+            return cls._with_first_product(contexts, directions, passes)
+        return cls._with_sketch(contexts, look.guess(len(contexts.names)), passes)
 
     @classmethod
     def with_means(cls, contexts: Contexts, passes: Passes) -> StreamedCovariances:
@@ -176,32 +195,34 @@ class StreamedCovariances:
         return cls(contexts, passes, means, sketch, np.ones(k), squares[:, 0], nuisance=nuisance)
 
     @classmethod
-    def _first_look(cls, contexts: Contexts, width: int, passes: Passes) -> _FirstGuess | None:
+    def _first_look(cls, contexts: Contexts, width: int, passes: Passes) -> _FirstLook | None:
         """Return leading eigenvectors of ``sum_i S_i`` over a sample of the rows on disk; None without a sample."""
         sample = sample_of(contexts, _SAMPLE_SHARE, _SAMPLE_ROWS_PER_DIRECTION * width)
         if sample is None:
             return None
         passes.report("a first look", 0, 1)
-        rows = cls._with_sketch(sample.contexts, _random_guess(sample.contexts, width), Passes.silent())
-        # Of sum_i S_i and not of G: under the model both have the span of A, and the former takes one product for rows
-        # in any order. Lanczos narrows its blocks on the way, and the weights with them.
-        equal_weights = np.ones((len(sample.chosen), width))
+        rows = sample.contexts
+        everybody = np.arange(len(rows.names))
+        factors = _scatter_factors(rows, np.ones(len(everybody)), None)
+
+        # Of sum_i S_i and not of G: under the model both have the span of A, and the former takes one product.
+        def times(V: Array) -> Array:
+            product = np.zeros(V.shape)
+            kernel = partial(kernels.pooled_products, V.astype(rows.dtype), factors)
+            run_pass(rows, Passes.silent(), "a first look", kernel, [product], whole=everybody)
+            return product
+
         leading = eigenbasis.top_eigenvectors(
-            lambda V: rows.combine(V, equal_weights[:, : V.shape[1]]),
-            rows.sketch,
+            times,
+            times(_random_directions(rows, width)),
             width,
             width,
             tol=_SAMPLE_TOL,
             eps=_SAMPLE_TOL,
             most=_SAMPLE_PRODUCTS,
         )
-        # Weighted by their variance along direction l, the contexts that vary there dominate column l.
-        variances = rows.variances_along(leading.vectors)
-        # Contexts without rows in the sample get the average of the others.
-        mixture = np.tile(variances.mean(axis=0), (len(contexts.names), 1))
-        mixture[sample.chosen] = variances
         passes.report("a first look", 1, 1)
-        return _FirstGuess(leading.vectors, mixture)
+        return _FirstLook(leading.vectors, sample)
 
     def on_host(self, contexts: Contexts) -> StreamedCovariances:
         """Return the same for a copy of the rows on the host, where later passes are made, with an empty memory."""
@@ -336,7 +357,10 @@ class StreamedCovariances:
     def _core(self, A: Array) -> Array:
         m = A.shape[1]
         scatters = np.zeros((self.n_contexts, m, m))
-        self._run_with_traces("core", partial(kernels.score_scatters, self._scores(A)), [scatters])
+        # On a device rows are in its own blocks, and what they add is summed there.
+        by_row = self.passes.device is None and kernels.adds_by_row(self.contexts)
+        kernel = kernels.score_rows if by_row else kernels.score_scatters
+        self._run_with_traces("core", partial(kernel, self._scores(A)), [scatters])
         if self.nuisance is not None:
             scatters = scatters - self.nuisance.congruences(self._scaled_columns(A))
         core = scatters * self._factors[:, None, None]
@@ -493,9 +517,13 @@ def context_means(contexts: Contexts, passes: Passes | None = None) -> Array:
 
 
 def _random_guess(contexts: Contexts, width: int) -> _FirstGuess:
-    rng = np.random.default_rng(0)  # fixed: it affects the number of passes, and no reported result
-    directions = rng.standard_normal((contexts.n_features, width))
-    return _FirstGuess(directions, rng.standard_normal((len(contexts.names), width)))
+    # Fixed seeds: they affect the number of passes, and no reported result.
+    mixture = np.random.default_rng(3).standard_normal((len(contexts.names), width))
+    return _FirstGuess(_random_directions(contexts, width), mixture)
+
+
+def _random_directions(contexts: Contexts, width: int) -> Array:
+    return np.random.default_rng(0).standard_normal((contexts.n_features, width))
 
 
 def _scatter_factors(contexts: Contexts, weights: Array, nuisance: NuisanceFactors | None) -> Array:

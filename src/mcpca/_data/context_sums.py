@@ -26,7 +26,7 @@ _DENSE_COPY_NUMBERS = 2**20
 
 
 class Sum(NamedTuple):
-    """An addition of ``value`` to total number ``total`` at ``key``: all of it (...), rows by index, or ``Flat``."""
+    """An addition of ``value`` to total number ``total`` at ``key``: all of it (...), rows by index, or one below."""
 
     total: int
     key: Any
@@ -37,6 +37,23 @@ class Flat(NamedTuple):
     """A key for values (m,) that go to ``places`` (m,) of the flattened total; places may repeat."""
 
     places: Array
+
+
+class Squared(NamedTuple):
+    """A key for scores (n, m) of which ``Z_i^T Z_i`` is added to row i of the total, for the ``codes`` (n,) of rows.
+
+    With many contexts a block has few rows of each, and the matrices (k', m, m) of one are larger than its scores:
+    those of many blocks are ``squared`` together.
+    """
+
+    codes: Array
+
+
+def squared(items: list[Sum]) -> Sum:
+    """Return the sum of all items, at least one, that are ``Squared`` and of one total."""
+    codes = np.concatenate([item.key.codes for item in items])
+    Z, present, bounds = by_context(np.concatenate([item.value for item in items]), codes)
+    return Sum(items[0].total, present, squares_of_runs(Z, bounds))
 
 
 def runs(codes: Array) -> tuple[Array, Array]:
@@ -136,6 +153,11 @@ def squares_of_runs(Z: Array, bounds: Array) -> Array:
     # Runs of one length are multiplied together: with many contexts a block has a row or two of each.
     for count in np.unique(counts).tolist():
         runs = np.flatnonzero(counts == count)
+        if count > _SINGLE_PRECISION_ROWS:
+            for j in runs.tolist():
+                of_run = Z[bounds[j] : bounds[j + 1]]
+                out[j] = transposed(of_run, of_run)
+            continue
         of_runs = Z[bounds[runs][:, None] + np.arange(count)]
         out[runs] = np.matmul(of_runs.transpose(0, 2, 1), of_runs)
     return out
@@ -280,6 +302,9 @@ def add(totals: list[Array], item: Sum) -> None:
         # reshape gives a view of it and not a copy.
         np.add.at(total.reshape(-1), key.places, value)
     elif not scipy.sparse.issparse(value):
+        # Contexts mostly come one after the other. Of a slice no copy is made, in which index arrays are added.
+        if key is not ... and len(key) and (np.diff(key) == 1).all():
+            key = slice(int(key[0]), int(key[-1]) + 1)
         total[key] += value
     else:
         # Fancy assignment is right because a product of sparse matrices has no duplicate entries.
