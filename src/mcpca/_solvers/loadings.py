@@ -27,6 +27,7 @@ _BATCH_NUMBERS = 2**18
 _SMALLEST_BATCH_NUMBERS = 2**17
 _SIGN_TOL = 1e-12  # an entry is negative when it is below minus this; targets are scaled to 1
 _WELL_CONDITIONED = 1e3  # in the 1-norm: up to which the inverse of G is used, which loses as many digits
+_GUESSING_STEPS = 12  # of the first guess, at most
 _PATIENCE = 3  # rounds without fewer wrong signs before a row exchanges one entry at a time
 
 
@@ -74,27 +75,34 @@ def solve_loadings(G: Array, H: Array) -> Array:
     k, r = H.shape
     if not k:
         return np.zeros((0, r))
-    numbers = min(_BATCH_NUMBERS, max(k * r * r // 8, _SMALLEST_BATCH_NUMBERS))
-    return np.concatenate(over_contexts(lambda part: _pivot(G, H[part]), k, r, numbers))
-
-
-def _pivot(G: Array, H: Array) -> Array:
-    """Solve the problems of all rows of H by block principal pivoting.
-
-    ``positive`` is the current guess of which entries are > 0. A row is done when its solution on them is >= 0 and its
-    gradient elsewhere is >= 0: the optimality conditions, which are sufficient since the problem is convex.
-    """
-    # G (r, r); H, B and ``positive`` (m, r), one row for each context of the batch.
-    r = len(G)
     scale: Array = np.abs(H).max(axis=1, keepdims=True)
     H = H / np.where(scale > 0, scale, 1)  # rows of tiny contexts keep their relative accuracy
     try:
         inverse = np.linalg.inv(G)
-        # A first guess by one inverse for all rows: where the unconstrained solution is positive.
-        positive = H @ inverse > 0
     except np.linalg.LinAlgError:
         return np.asarray(scale * _active_set(G, H))
     is_well_conditioned = np.linalg.norm(G, 1) * np.linalg.norm(inverse, 1) < _WELL_CONDITIONED
+    K = inverse if is_well_conditioned else None
+    # For all rows at once: its many small steps would wait for one another in threads.
+    positive = _first_guess(G, H, H @ inverse)
+    # Rows with systems of about one size go together: all systems of a batch are brought to the largest.
+    counts = positive.sum(axis=1)
+    order = np.argsort(counts if K is None else np.minimum(counts, r - counts), kind="stable")
+    numbers = min(_BATCH_NUMBERS, max(k * r * r // 8, _SMALLEST_BATCH_NUMBERS))
+    parts = over_contexts(lambda part: _pivot(G, K, H[order[part]], positive[order[part]]), k, r, numbers)
+    B = np.empty_like(H)
+    B[order] = np.concatenate(parts)
+    return np.asarray(scale * B)
+
+
+def _pivot(G: Array, K: Array | None, H: Array, positive: Array) -> Array:
+    """Solve the problems of all rows of H by block principal pivoting, from a guess of which entries are ``positive``.
+
+    A row is done when its solution on them is >= 0 and its gradient elsewhere is >= 0: the optimality conditions, which
+    are sufficient since the problem is convex. ``K`` is the inverse of G, if that may be used.
+    """
+    # G (r, r); H, B and ``positive`` (m, r), one row for each context of the batch. ``positive`` is changed.
+    r = len(G)
     B = np.zeros_like(H)
     todo = np.arange(len(H))
     patience = np.full(len(H), _PATIENCE)
@@ -104,7 +112,7 @@ def _pivot(G: Array, H: Array) -> Array:
     for _ in range(5 * r + 10):
         P = positive[todo]
         try:
-            b = _with_zeros(G, inverse if is_well_conditioned else None, H[todo], P)
+            b = _with_zeros(G, K, H[todo], P)
         except np.linalg.LinAlgError:
             break
         # G b - h, half the gradient.
@@ -118,7 +126,7 @@ def _pivot(G: Array, H: Array) -> Array:
         count = count[~done]
         todo = todo[~done]
         if not len(todo):
-            return np.asarray(scale * B)
+            return B
         better = count < fewest_wrong[todo]
         fewest_wrong[todo] = np.where(better, count, fewest_wrong[todo])
         patience[todo] = np.where(better, _PATIENCE, patience[todo] - 1)
@@ -129,7 +137,29 @@ def _pivot(G: Array, H: Array) -> Array:
         positive[todo] ^= wrong
     # Also after a singular system: rows that were done before it keep their solution.
     B[todo] = _active_set(G, H[todo])
-    return np.asarray(scale * B)
+    return B
+
+
+def _first_guess(G: Array, H: Array, b: Array) -> Array:
+    """Return which entries (m, r) are likely to be > 0, by projected gradient steps from ``b``, until no sign changes.
+
+    A step is one product for all rows, a hundredth of what a round of exact solutions takes, and G is well conditioned
+    as a rule: a few steps with Nesterov's momentum save most rounds.
+    """
+    b = np.maximum(b, 0)
+    # Perron: the largest eigenvalue of a matrix without negative entries is at most its largest row sum.
+    largest = np.linalg.norm(G, 1)
+    ahead = b
+    weight = 1.0
+    for _ in range(_GUESSING_STEPS):
+        before = b
+        b = np.maximum(ahead - (ahead @ G - H) / largest, 0)
+        if not ((b > 0) ^ (before > 0)).any():
+            break
+        next_weight = (1 + np.sqrt(1 + 4 * weight * weight)) / 2
+        ahead = b + (weight - 1) / next_weight * (b - before)
+        weight = next_weight
+    return np.asarray(b > 0)
 
 
 def _with_zeros(G: Array, K: Array | None, H: Array, P: Array) -> Array:
