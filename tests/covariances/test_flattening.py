@@ -15,12 +15,12 @@ def by_svd(S, q):
 
 @pytest.mark.parametrize("scale", [1.0, 1e-22, 1e22, 1e50])
 @pytest.mark.parametrize("k", [2, 3])
-def test_first_products_in_single_precision_cost_no_digit(rng, monkeypatch, k, scale):
+def test_first_products_rounded_squared_times_cost_no_digit(rng, monkeypatch, k, scale):
     """Few contexts: products with the covariances stand in for the Gram matrix, the first of them in float32."""
     S = scale * sampled_problem(rng, k, 250, 6, 400, 0.1)[2]
     rough = []
-    in_single = flattening._in_single_precision
-    monkeypatch.setattr(flattening, "_in_single_precision", lambda S: rough.append(1) or in_single(S))
+    in_single = flattening._rounded_squared_times
+    monkeypatch.setattr(flattening, "_rounded_squared_times", lambda S: rough.append(1) or in_single(S))
     vectors, sigma, residual, *_ = CovarianceStack(S).basis(18, 6)
     U, expected = by_svd(S, 18)
     assert rough
@@ -51,3 +51,28 @@ def test_pieces_and_threads_change_nothing_but_rounding(rng, monkeypatch, p):
     for other in together:
         np.testing.assert_array_equal(other.vectors, alone.vectors)
         np.testing.assert_array_equal(other.singular_values, alone.singular_values)
+
+
+def test_one_more_multiplication_takes_no_product(rng, monkeypatch):
+    """What the last product says of vectors beyond their residuals is used: fewer products, the same vectors."""
+    p, q, r = 240, 12, 4
+    U = np.linalg.qr(rng.standard_normal((p, p)))[0]
+    values = np.concatenate([[5.0, 4.0, 3.0, 2.0], np.geomspace(0.01, 0.001, p - r)])
+    G = (U * values) @ U.T
+    products = []
+
+    def times(Q):
+        products.append(Q.shape)
+        return G @ Q
+
+    def found():
+        products.clear()
+        w, vectors = flattening.subspace_iteration(times, p, q, r)
+        np.testing.assert_allclose(w[:r], values[:r], rtol=1e-12)
+        np.testing.assert_allclose(vectors.T @ vectors, np.eye(q), atol=1e-13)
+        assert np.linalg.norm(vectors[:, :r] - U[:, :r] @ (U[:, :r].T @ vectors[:, :r]), axis=0).max() < 1e-10
+        return len(products)
+
+    n_products = found()
+    monkeypatch.setattr(flattening, "_NEAR", 0.0)
+    assert n_products < found()

@@ -157,3 +157,23 @@ def test_one_start_is_enough_for_planted_axes(rng, monkeypatch):
     monkeypatch.setattr(orthogonal, "_ALL_STARTS_UP_TO", 0)
     A, B = orthonormal(rng, 9, 4), rng.uniform(0.2, 2, (5, 4))
     assert axes_apart(decompose(compose(A, B), 4, orthogonal=True, random_state=0).components, A) < 1e-8
+
+
+def test_a_pencil_of_more_combinations_is_nearer_to_what_all_slices_share(rng):
+    """The joint diagonaliser of noisy slices, from two combinations of them and from a few."""
+    A = np.linalg.qr(rng.standard_normal((9, 9)))[0] + 0.1 * rng.standard_normal((9, 9))
+    noise = rng.standard_normal((40, 9, 9))
+    T = np.einsum("pj,ij,qj->ipq", A, rng.uniform(0.2, 2, (40, 9)), A) + 0.02 * (noise + noise.transpose(0, 2, 1))
+    exact = joint.refine(T, np.eye(9), np.linalg.inv(A))
+
+    def distance(W):
+        V = W.T / np.linalg.norm(W.T, axis=0)
+        V_exact = exact.directions / np.linalg.norm(exact.directions, axis=0)
+        return (1 - np.abs(V.T @ V_exact).max(axis=1)).max()
+
+    two = joint.pencil(T, np.eye(9), np.ones(40), np.random.default_rng(0))
+    more = joint.pencil(T, np.eye(9), np.ones(40), np.random.default_rng(0), refined=True)
+    assert distance(more) < 0.3 * distance(two)
+    again = joint.refine(T, np.eye(9), more)
+    assert again.n_iter <= joint.refine(T, np.eye(9), two).n_iter
+    np.testing.assert_allclose(np.abs(again.components.T @ exact.components).max(axis=1), 1, rtol=1e-8)

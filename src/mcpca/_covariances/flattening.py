@@ -22,12 +22,16 @@ _VERY_FEW = 4
 # eigh(G) has an absolute error of eps * ||G||, so singular values below sqrt(eps), about 1e-8, of the first are noise.
 # The r-th one has to stay above this share, where three digits are left; below it the basis comes from QR.
 _GRAM_LIMIT = 1e-5
-# Subspace iteration: from how many features on it is considered, how many columns it carries beyond those wanted, how
-# many products it makes in single precision after the first, where it can, and after how many others the whole
-# eigendecomposition takes over.
+# Subspace iteration: from how many features on it is considered, how many columns it carries at least beyond those that
+# are certified and beyond those that are wanted, how many products it makes in single precision after the first, where
+# it can, and after how many others the whole eigendecomposition takes over.
 _SMALL = 200
 _SPARE = 10
+_SPARE_BEYOND_Q = 3
 _ROUGH_PRODUCTS = 3
+# Residual, as a share of the r-th eigenvalue, up to which vectors are orthonormal after one more multiplication by G:
+# the root of rounding.
+_NEAR = 1e-8
 _MOST_PRODUCTS = 24
 # Covariances from this to its inverse, also parts of them that are smaller by all digits, are in the range of float32.
 _LEAST_SINGLE = 1e-28
@@ -36,7 +40,8 @@ _WORTHWHILE_NUMBERS = 2**20
 # Up to so many features the Gram matrix is a sum over pieces of so many numbers, 4 MB, in threads of our own.
 _THIN = 200
 _PIECE_NUMBERS = 2**19
-EXACT = 1e-12  # residual, as a share of the r-th eigenvalue, that counts as none
+# Residual, as a share of the r-th eigenvalue, that counts as none: a thousandth of the tolerance of solvers.
+EXACT = 1e-10
 
 
 def flattening_basis(S: Any, q: int, r: int, memory: ArrayMemory = HOST, tol: float = EXACT) -> Basis:
@@ -56,7 +61,7 @@ def flattening_basis(S: Any, q: int, r: int, memory: ArrayMemory = HOST, tol: fl
         # instead of one, which few contexts make up for by not forming G in O(k p^3).
         if k <= _VERY_FEW:
             # Single precision takes half the time, and has digits enough for the first products.
-            rough = _in_single_precision(S) if memory is HOST else None
+            rough = _rounded_squared_times(S) if memory is HOST else None
             with blas_aside():
                 top = subspace_iteration(lambda Q: _squared_times(S, Q, memory), p, q, r, tol, rough)
         else:
@@ -137,28 +142,38 @@ def _squared_times(S: Any, Q: Array, memory: ArrayMemory) -> Array:
     return memory.receive(total)
 
 
-def _in_single_precision(S: Array) -> Callable[[Array], Array] | None:
-    """Return the function ``Q -> sum_i S_i (S_i Q)`` in float32, for S over its largest entry.
-
-    None where single precision does not reach that far, or all is 0.
-    """
-    # No entry of a covariance is larger than its largest variance.
-    largest = float(np.einsum("kpp->kp", S).max())
-    if not _LEAST_SINGLE < largest < 1 / _LEAST_SINGLE:
+def _rounded_squared_times(S: Array) -> Callable[[Array], Array] | None:
+    """Return the function ``Q -> sum_i S_i (S_i Q)`` in float32, for S over its largest entry; see ``_to_one``."""
+    factor = _to_one(np.einsum("kpp->kp", S))
+    if factor is None:
         return None
-    factor = np.float32(1 / largest)
 
     def times(Q: Array) -> Array:
         columns = Q.astype(np.float32)
 
         def squared(F: Array) -> Array:
-            rounded = F.astype(np.float32)
-            rounded *= factor
+            rounded = _rounded(F, factor)
             return rounded.T @ (rounded @ columns)
 
         return _in_pieces(S, squared).astype(np.float64)
 
     return times
+
+
+def _to_one(diagonals: Array) -> np.float32 | None:
+    """Return what takes the largest entry of positive semi-definite matrices, which is on a diagonal, to 1.
+
+    None where single precision does not reach that far, or all is 0.
+    """
+    largest = float(diagonals.max())
+    return np.float32(1 / largest) if _LEAST_SINGLE < largest < 1 / _LEAST_SINGLE else None
+
+
+def _rounded(F: Array, factor: np.float32) -> Array:
+    """Return ``F`` times the factor, in float32."""
+    rounded = F.astype(np.float32)
+    rounded *= factor
+    return rounded
 
 
 def _in_pieces(S: Array, call: Callable[[Array], Array]) -> Array:
@@ -198,9 +213,9 @@ def subspace_iteration(
     """Return the top ``q`` eigenvalues and eigenvectors, largest first, of the positive semi-definite G in ``times``.
 
     The block has q columns and a few more, so the top r converge at the rate of eigenvalue q over eigenvalue r, and
-    their residuals certify them; what lies between r and q is a good subspace and no more, which is all that a core
-    needs. None when two dozen products did not certify the first r. ``rough`` is a cheaper product, in single precision
-    and up to a factor, which the first steps make do with.
+    their residuals certify them, or what is left of these after one more multiplication by G; what lies between r and q
+    is a good subspace and no more, which is all that a core needs. None when two dozen products did not certify the
+    first r. ``rough`` is a cheaper product, in single precision and up to a factor, which the first steps make do with.
 
     ``_linalg.eigenbasis.top_eigenvectors`` solves the same problem for products that are passes over the rows: it keeps
     all blocks, to need as few products as possible. Here a product is a matrix product in memory, and what Lanczos
@@ -209,11 +224,11 @@ def subspace_iteration(
     """
     # The seed is fixed, so that the same covariances always give the same basis. A random start has a part along every
     # eigenvector; the first product already damps those of small eigenvalues.
-    Z = (rough or times)(np.random.default_rng(0).standard_normal((p, q + _SPARE)))
-    if rough is not None:
-        # Without a look at residuals, which single precision would not certify.
-        for _ in range(_ROUGH_PRODUCTS):
-            Z = rough(np.linalg.qr(Z)[0])
+    first = times if rough is None else rough
+    Z = first(np.random.default_rng(0).standard_normal((p, max(q + _SPARE_BEYOND_Q, r + _SPARE))))
+    # Without a look at residuals: they cannot be small yet, or would not certify single precision.
+    for _ in range(1 if rough is None else _ROUGH_PRODUCTS):
+        Z = first(np.linalg.qr(Z)[0])
     for _ in range(_MOST_PRODUCTS):
         # Orthogonalised before each product, since columns would otherwise all turn to the first vector.
         Q = np.linalg.qr(Z)[0]
@@ -223,9 +238,17 @@ def subspace_iteration(
         ascending, rotation = np.linalg.eigh(Q.T @ Z)
         w = ascending[::-1]
         rotation = rotation[:, ::-1]
-        residual = np.linalg.norm(Z @ rotation[:, :r] - (Q @ rotation[:, :r]) * w[:r], axis=0).max()
+        residuals = Z @ rotation[:, :r] - (Q @ rotation[:, :r]) * w[:r]
+        residual = np.linalg.norm(residuals, axis=0).max()
         # The second bound is the rounding of the products themselves, which no step gets below.
-        if residual <= max(tol * w[r - 1], 8 * np.finfo(float).eps * w[0]):
-            return w[:q], Q @ np.ascontiguousarray(rotation[:, :q])
+        allowed = max(tol * w[r - 1], 8 * np.finfo(float).eps * w[0])
+        is_near = residual <= _NEAR * w[r - 1]
+        if residual <= allowed or (is_near and residual * w[r] <= allowed * w[r - 1]):
+            vectors = Q @ np.ascontiguousarray(rotation[:, :q])
+            if residual > allowed:
+                # G u / w = u + (G u - w u) / w, for which no product is needed. Residuals are orthogonal to Q and so to
+                # the leading vectors; all that G multiplies there is at most eigenvalue r + 1, over w.
+                vectors[:, :r] += residuals / w[:r]
+            return w[:q], vectors
         del Q  # before the next one is made
     return None

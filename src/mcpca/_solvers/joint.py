@@ -23,6 +23,10 @@ from .climbing import combine_images, pull_images, unit, weigh_images
 # About ten Gauss-Newton steps are the rule. Many more mean that the equations have no solution near the start.
 _MOST_STEPS = 100
 _STEP_TOL = 1e-9
+# Combinations of slices on which steps are taken first where a step with all slices is dear, and how far: two give the
+# pencil, and more make its answer less of an accident. What is then left takes a few steps with all slices.
+_FEW_COMBINATIONS = 8
+_FIRST_TOL = 1e-2
 # Power steps have settled when they are shorter than the first of these, or than the second and still shrinking by at
 # least the factor of the third: waiting for the first would then only repeat what is known.
 _SETTLED = 1e-4
@@ -46,24 +50,31 @@ class Joint(NamedTuple):
     n_iter: int
 
 
-def pencil(T: Array, U: Array, total: Array, rng: np.random.Generator) -> Array | None:
+def pencil(T: Array, U: Array, total: Array, rng: np.random.Generator, *, refined: bool = False) -> Array | None:
     """Return W (r, r), whose rows in the basis U are the directions that two combinations of slices share.
 
     One is ``sum_i total_i T_i``, the other is drawn at random (Jennrich's algorithm). In the model the shared
     directions are all of the v_j; with two contexts at full rank they always are (the generalised eigenproblem). None
     if the first combination is not positive definite in U.
+
+    With ``refined`` a few combinations share them as well as they can: steps of ``refine`` at a fraction of its cost
+    and memory.
     """
-    # Both combinations from one pass over T.
-    weights = np.stack([total, rng.standard_normal(len(T))])
-    pooled, mixed = (U.T @ M @ U for M in np.tensordot(weights.astype(T.dtype), T, axes=1))
+    n_combinations = max(2, min(_FEW_COMBINATIONS, len(T))) if refined else 2
+    weights = np.stack([total, *rng.standard_normal((n_combinations - 1, len(T)))]).astype(T.dtype)
+    # Two from each pass over T: all of them at once would be as many slices of q x q.
+    pairs = [U.T @ np.tensordot(weights[j : j + 2], T, axes=1) @ U for j in range(0, n_combinations, 2)]
+    combined = np.concatenate(pairs)
     try:
-        whitener = np.linalg.inv(np.linalg.cholesky(pooled))
+        whitener = np.linalg.inv(np.linalg.cholesky(combined[0]))
     except np.linalg.LinAlgError:
         return None
     # After whitening by the first matrix the second is symmetric with orthonormal eigenvectors: W pooled W^T = I and W
     # mixed W^T is diagonal.
-    mixed = whitener @ mixed @ whitener.T
-    return np.asarray(np.linalg.eigh((mixed + mixed.T) / 2)[1].T @ whitener)
+    mixed = whitener @ combined[1] @ whitener.T
+    W = np.asarray(np.linalg.eigh((mixed + mixed.T) / 2)[1].T @ whitener)
+    steps = _solved(combined, np.eye(len(W)), W, _FIRST_TOL) if refined else None
+    return W if steps is None else steps.W
 
 
 def refine(T: Array, U: Array, W: Array, inner: Array | None = None) -> Joint | None:
@@ -72,13 +83,29 @@ def refine(T: Array, U: Array, W: Array, inner: Array | None = None) -> Joint | 
     ``inner`` (e, r, r) are the slices in the basis U, if they exist already. A step costs O(e r^3) with them and
     O(e q^2 r) without; memory besides the input O(q r) and a chunk of slices.
     """
+    steps = _solved(T, U, W, _STEP_TOL) if inner is None else _solved(inner, np.eye(len(W)), W, _STEP_TOL)
+    if steps is None:
+        return None
+    # At the final W, and in all q coordinates: v_j is in the span of U, but a_j = sum_i d_ij T_i v_j may lean out.
+    directions = U @ steps.W.T
+    weights, Y = _pulls(T, directions)
+    return Joint(Y / np.linalg.norm(Y, axis=0), directions, weights, steps.n_iter)
+
+
+class _Steps(NamedTuple):
+    W: Array
+    n_iter: int
+
+
+def _solved(T: Array, U: Array, W: Array, tol: float) -> _Steps | None:
+    """Return the W (r, r) that solves the equations of slices T (e, q, q) in the basis U (q, r) to ``tol``, or None."""
     r = len(W)
     previous_length = 0.0
-    for step in range(1, _MOST_STEPS + 1):
-        # The v_j are the columns of V, (q, r), or (r, r) in the basis U. d is (e, r), and column j of Y is sum_i d_ij
-        # T_i v_j: entries off the diagonal of V^T Y are what has to vanish.
-        V = U @ W.T if inner is None else W.T
-        d, Y = _pulls(T if inner is None else inner, V)
+    for n_iter in range(1, _MOST_STEPS + 1):
+        # The v_j are the columns of V (q, r). d is (e, r), and column j of Y is sum_i d_ij T_i v_j: entries off the
+        # diagonal of V^T Y are what has to vanish.
+        V = U @ W.T
+        d, Y = _pulls(T, V)
         K = d.T @ d
         size = np.diag(K).copy()
         # No slice has variance along v_j: there is nothing to scale the row by.
@@ -95,12 +122,8 @@ def refine(T: Array, U: Array, W: Array, inner: Array | None = None) -> Joint | 
         except np.linalg.LinAlgError:
             return None
         # Steps end up shrinking by a constant factor, so the length of the next one is known without taking it.
-        if length * _pace(length, previous_length) < _STEP_TOL:
-            # At the final W, and in all q coordinates: v_j is in the span of U, but a_j = sum_i d_ij T_i v_j may lean
-            # out.
-            directions = U @ W.T
-            weights, Y = _pulls(T, directions)
-            return Joint(Y / np.linalg.norm(Y, axis=0), directions, weights, step)
+        if length * _pace(length, previous_length) < tol:
+            return _Steps(W, n_iter)
         previous_length = length
     return None
 

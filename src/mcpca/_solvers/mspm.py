@@ -187,7 +187,7 @@ def _at_once(space: _Space, total: Array) -> Joint | None:
     """
     rng = np.random.default_rng(0)
     if space.inner is None:
-        W = pencil(space.T, space.U, total, rng)
+        W = pencil(space.T, space.U, total, rng, refined=True)
     else:
         W = pencil(space.inner, np.eye(space.U.shape[1]), total, rng)
     if W is None:
