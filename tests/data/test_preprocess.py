@@ -10,7 +10,7 @@ import scipy.sparse as sp
 import sklearn
 
 from mcpca import NotCountsWarning, Preprocess
-from mcpca._data import row_steps
+from mcpca._data import fitted_preprocess, row_steps
 from mcpca._data.contexts import read_contexts
 from mcpca._data.held_rows import held
 from mcpca._data.preprocess import as_preprocess
@@ -186,6 +186,27 @@ def test_totals_are_left_behind_by_the_pass_that_chooses_features(counts):
     fitted = fit_preprocess(Preprocess(n_top=8), read_contexts(Watched(counts, "X")))
     assert len(scans) == 1
     assert fitted.target_sum == fit_preprocess(Preprocess(), read_contexts(counts)).target_sum
+
+
+@pytest.mark.parametrize("kind", ["log1p", "pearson"])
+def test_totals_that_are_known_are_not_added_up_again(counts, monkeypatch, tmp_path, kind):
+    """The pass that prepares rows takes them from the one that chose features, for whatever rows it is asked for."""
+    spec = Preprocess(kind, n_top=7)
+    for X in forms(counts, tmp_path).values():
+        raw = read_contexts(X)
+        fitted = fit_preprocess(spec, raw)
+        source = raw.sources[0]
+        known = PreprocessedSource(source, fitted, "X", totals=counts.sum(axis=1))
+        anew = PreprocessedSource(source, fitted, "X")
+        expected = [dense(anew.gather(rows)) for rows in (slice(3, 40), np.array([17, 4, 59, 0]))]
+        together = fit_and_preprocess(spec, raw).sources[0].gather(slice(0, N))
+        np.testing.assert_array_equal(dense(together), dense(anew.gather(slice(0, N))))
+        with monkeypatch.context() as patch:
+            patch.setattr(fitted_preprocess, "row_totals", None)
+            for rows, prepared in zip((slice(3, 40), np.array([17, 4, 59, 0])), expected, strict=True):
+                np.testing.assert_array_equal(dense(known.gather(rows)), prepared)
+            for first, block in known.scan(2000):
+                np.testing.assert_array_equal(dense(block), dense(together)[first : first + block.shape[0]])
 
 
 def test_totals_are_those_of_rows(rng):

@@ -123,9 +123,11 @@ def test_values_that_are_no_whole_numbers(counts, labels, tmp_path):
 
 @pytest.mark.parametrize("bins", [1, 3 * P * 2, 2**21])
 @pytest.mark.parametrize("waiting", [0, 2**20])
-def test_tables_add_up(counts, labels, monkeypatch, bins, waiting):
-    """In blocks of any size, with few bins or none, and in any order of merging."""
+@pytest.mark.parametrize("rows", [70, 2**31 - 1])
+def test_tables_add_up(counts, labels, monkeypatch, bins, waiting, rows):
+    """In blocks of any size, with few bins or none, however many rows they hold, and in any order of merging."""
     monkeypatch.setattr(count_tables, "_BINS", bins)
+    monkeypatch.setattr(count_tables, "_MOST_ROWS", rows)
     monkeypatch.setattr(count_tables, "_WAITING", waiting)
     codes = np.searchsorted(["a", "b", "c"], labels)
     codes[:5] = -1

@@ -28,8 +28,10 @@ from .context_sums import consecutive
 MOST_PAIRS = 2**24
 # A pair is one number, ``cell 2^32 + count``, so that pairs can be sorted: cells are groups times features.
 _COUNTS = 2**32
-# Numbers in the array that small counts are added up in (16 MB); larger counts are sorted, which takes longer.
-_BINS = 2**21
+# Numbers in an array that small counts are added up in (4 MB); larger counts are sorted, which takes longer.
+_BINS = 2**20
+# Rows after which these numbers might no longer fit into 32 bits.
+_MOST_ROWS = 2**31 - 1
 # Counts in that array, at most: beyond them only few entries are saved from being sorted.
 _MOST_BINS = 256
 # Pairs that wait, at least, before they are sorted into the table.
@@ -93,29 +95,38 @@ class CountTable:
 def table_of(blocks: Iterable[NumberedRows], shape: tuple[int, int], where: str) -> CountTable:
     """Return the table of blocks of rows. Raises if a value is negative or not finite.
 
-    Cost O(nnz), in threads, and O(m log m) for the m entries above some tens of counts; memory 16 MB and half that for
-    each thread, 16 bytes a pair and about twice a block.
+    Cost O(nnz), in threads, and O(m log m) for the m entries above some tens of counts; memory 8 MB for each thread,
+    16 bytes a pair and about twice a block.
     """
     n_cells = shape[0] * shape[1]
-    # Small counts are added up here, cell by cell, and become pairs at the end.
-    bins = np.zeros((n_cells, min(_MOST_BINS, _BINS // n_cells)), dtype=np.int64)
+    # Small counts are added up here, cell by cell and for each thread, and become pairs at the end.
+    bins: list[Array] = []
+    n_binned = 0
     table = CountTable(shape, *_no_pairs())
     waiting: list[CountTable] = []
     ones = np.ones(0, dtype=np.int32)  # for all pieces of all blocks: fresh memory takes longer than counting
     for rows in blocks:
         pieces = _pieces(rows)
+        if n_binned + rows.block.shape[0] > _MOST_ROWS:
+            table, n_binned = merged([table, *(_table_of_bins(some, shape) for some in bins)]), 0
+            bins.clear()
+        n_binned += rows.block.shape[0]
+        while len(bins) < len(pieces):
+            bins.append(np.zeros((n_cells, min(_MOST_BINS, _BINS // n_cells)), dtype=np.int32))
         longest = max(stored(piece.block).size for piece in pieces)
         ones = ones if len(ones) >= longest else np.ones(longest, dtype=np.int32)
-        for small, others in each(partial(_counted, shape, bins.shape[1], ones, where), pieces, len(pieces)):
-            if small is not None:
-                bins += small
-            waiting.append(others)
+        counted = each(partial(_counted, shape, ones, where), [*zip(pieces, bins, strict=False)], len(pieces))
+        waiting.extend(counted)
         # Not after every block, since each time all pairs are sorted again; but tables of sums are large.
         n_pairs = sum(_n_pairs(some) for some in waiting)
         if n_pairs > max(_n_pairs(table), _WAITING) or any(some.keys is None for some in waiting):
             table, waiting = merged([table, *waiting]), []
+    return merged([table, *waiting, *(_table_of_bins(some, shape) for some in bins)])
+
+
+def _table_of_bins(bins: Array, shape: tuple[int, int]) -> CountTable:
     cells, counts = np.nonzero(bins)
-    return merged([table, *waiting, CountTable(shape, cells * _COUNTS + counts, bins[cells, counts])])
+    return CountTable(shape, cells * _COUNTS + counts, bins[cells, counts].astype(np.int64))
 
 
 def _pieces(rows: NumberedRows) -> list[NumberedRows]:
@@ -130,24 +141,26 @@ def _pieces(rows: NumberedRows) -> list[NumberedRows]:
     ]
 
 
-def _counted(
-    shape: tuple[int, int], n_bins: int, ones: Array, where: str, rows: NumberedRows
-) -> tuple[Array | None, CountTable]:
-    """Return how often counts below ``n_bins`` occur (cells, n_bins), None if not counted, and the table of others."""
-    cells, values = _entries(rows, shape, where)
-    if not _are_counts(values):
-        return None, _sums_only(cells, values, shape)
+def _counted(shape: tuple[int, int], ones: Array, where: str, piece: tuple[NumberedRows, Array]) -> CountTable:
+    """Add how often small counts occur to the bins (cells, n) that come with the rows; return the table of others."""
+    rows, bins = piece
+    n_bins = bins.shape[1]
+    # Mostly they are, and nothing else has to be asked.
+    positive = scipy.sparse.issparse(rows.block) and _are_counts(rows.block.data, least=1)
+    cells, values = _entries(rows, shape, where, positive=positive)
+    if not positive and not _are_counts(values):
+        return _sums_only(cells, values, shape)
     others = CountTable(shape, *_no_pairs())
     if n_bins < 2 or values.max(initial=0) >= n_bins:
         small = values < n_bins if n_bins > 1 else np.zeros(len(values), dtype=bool)
         keys = cells[~small].astype(np.int64) * _COUNTS + values[~small].astype(np.int64)
         others = CountTable(shape, *np.unique(keys, return_counts=True))
         cells, values = cells[small], values[small]
-    if n_bins < 2:
-        return None, others
-    # Entries at the same place add up. Unlike ``np.bincount`` this leaves Python's lock to other threads.
-    places = cells, values.astype(cells.dtype)
-    return scipy.sparse.coo_array((ones[: len(cells)], places), shape=(shape[0] * shape[1], n_bins)).toarray(), others
+    if n_bins > 1:
+        # Entries at the same place add up. Unlike ``np.bincount`` this leaves Python's lock to other threads.
+        places = cells, values.astype(cells.dtype)
+        bins += scipy.sparse.coo_array((ones[: len(cells)], places), shape=bins.shape).toarray()
+    return others
 
 
 def merged(tables: list[CountTable]) -> CountTable:
@@ -177,10 +190,13 @@ def clipped_sums(blocks: Iterable[NumberedRows], bounds: Array, where: str) -> t
     return sums.reshape(bounds.shape), squares.reshape(bounds.shape)
 
 
-def _entries(numbered: NumberedRows, shape: tuple[int, ...], where: str) -> tuple[Array, Array]:
-    """Return the cells and values of the entries of a block that are not 0."""
+def _entries(
+    numbered: NumberedRows, shape: tuple[int, ...], where: str, *, positive: bool = False
+) -> tuple[Array, Array]:
+    """Return the cells and values of the entries of a block that are not 0; ``positive`` if all are known to be."""
     first, block, groups = numbered
-    check_block(block, first, where)
+    if not positive:
+        check_block(block, first, where)
     if scipy.sparse.issparse(block):
         values = block.data
         rows = np.repeat(np.arange(block.shape[0]), np.diff(block.indptr)) if groups is not None else None
@@ -188,7 +204,7 @@ def _entries(numbered: NumberedRows, shape: tuple[int, ...], where: str) -> tupl
     else:
         rows, columns = np.nonzero(block)
         values = block[rows, columns]
-    if values.size and values.min() < 0:
+    if not positive and values.size and values.min() < 0:
         at = int(np.argmax(values < 0))
         row = int(np.searchsorted(block.indptr, at, side="right")) - 1 if rows is None else int(rows[at])
         raise ValueError(
@@ -196,7 +212,7 @@ def _entries(numbered: NumberedRows, shape: tuple[int, ...], where: str) -> tupl
             "variable features are chosen from counts; pass raw counts."
         )
     if groups is None:
-        if values.all():
+        if positive or values.all():
             return columns, values
         used = values != 0
         return columns[used], values[used]
@@ -205,13 +221,15 @@ def _entries(numbered: NumberedRows, shape: tuple[int, ...], where: str) -> tupl
     return (of_entries * shape[1] + columns)[used], values[used]
 
 
-def _are_counts(values: Array) -> bool:
-    """Whether all values are whole numbers that a pair has room for."""
-    if not values.size or values.dtype.kind in "biu":
-        return bool(values.max(initial=0) < _COUNTS)
+def _are_counts(values: Array, least: int = 0) -> bool:
+    """Whether all values are whole numbers, ``least`` or more, that a pair has room for."""
     # In parts that stay in a core's cache, which takes half the time.
-    parts = np.array_split(values, -(-values.size // _CACHED))
-    return bool(values.max() < _COUNTS and all((part == np.floor(part)).all() for part in parts))
+    parts = np.array_split(values, max(1, -(-values.size // _CACHED)))
+    whole = values.dtype.kind in "biu"
+    return all(
+        part.min(initial=least) >= least and part.max(initial=0) < _COUNTS and (whole or (part == np.floor(part)).all())
+        for part in parts
+    )
 
 
 def _no_pairs() -> tuple[Array, Array]:

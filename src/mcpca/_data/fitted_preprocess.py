@@ -90,6 +90,7 @@ class FittedPreprocess(Shown):
         rows: int | Array = 0,
         where: str = "X",
         factors: Array | None = None,
+        totals: Array | None = None,
     ) -> Any:
         """Return a block of prepared rows, which is a copy: ``y_cj = log(1 + T x_cj / n_c) / d_j`` for "log1p".
 
@@ -103,13 +104,16 @@ class FittedPreprocess(Shown):
             The number of the first row, or of each, and what to call the matrix in errors.
         factors : ndarray (n,), optional
             What to divide rows by, where that is not their total.
+        totals : ndarray (n,), optional
+            Totals of the rows, where these have been checked before.
         """
         X: Any = block
         spec = self.spec
         dtype = np.dtype(X.dtype) if dtype is None else dtype
         if spec.takes_counts:
-            totals = row_totals(X)
-            check_counts(X, totals, rows, where)
+            if totals is None:
+                totals = row_totals(X)
+                check_counts(X, totals, rows, where)
             if factors is None and spec.kind == LOG1P:
                 # Rows without counts are divided by 1, and stay 0.
                 factors = np.where(totals > 0, totals, 1.0) / self._target()

@@ -8,8 +8,9 @@ Nothing above knows of it, except that a model keeps the state.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -48,13 +49,25 @@ _ROWS_TRIED = 64
 
 
 class PreprocessedSource:
-    """Prepared rows of another source, made block by block as they are read. Memory: one block beside the raw one."""
+    """Prepared rows of another source, made block by block as they are read. Memory: one block beside the raw one.
 
-    def __init__(self, source: Any, fitted: FittedPreprocess, where: str, factors: Array | None = None) -> None:
+    ``factors`` are given size factors (n,), ``totals`` those of all rows, where an earlier pass has found and checked
+    them.
+    """
+
+    def __init__(
+        self,
+        source: Any,
+        fitted: FittedPreprocess,
+        where: str,
+        factors: Array | None = None,
+        totals: Array | None = None,
+    ) -> None:
         self.raw = source
         self._fitted = fitted
         self._where = where
         self._factors = factors
+        self._totals = totals
         self.shape = int(source.shape[0]), fitted.n_features_out
         self.dtype = fitted.dtype_of(source)
         self.sparse = keeps_sparse(fitted, bool(source.sparse))
@@ -110,10 +123,9 @@ class PreprocessedSource:
                 yield self._prepared(block[ordered[a:b] - first], ordered[a:b])
 
     def _prepared(self, block: RowBlock, rows: int | Array) -> Any:
-        factors = self._factors
-        if factors is not None:
-            factors = factors[rows : rows + block.shape[0]] if isinstance(rows, int) else factors[rows]
-        return self._fitted.apply(block, self.dtype, rows=rows, where=self._where, factors=factors)
+        wanted: Any = slice(rows, rows + block.shape[0]) if isinstance(rows, int) else rows
+        factors, totals = (None if of is None else of[wanted] for of in (self._factors, self._totals))
+        return self._fitted.apply(block, self.dtype, rows=rows, where=self._where, factors=factors, totals=totals)
 
 
 def reads_single_rows(source: Any) -> bool:
@@ -137,12 +149,14 @@ def preprocessed(
     *,
     hold: bool = False,
     report: Report = silent,
+    totals: Mapping[int, Array] = MappingProxyType({}),
 ) -> Contexts:
     """Return the contexts with prepared rows, read through the steps of a fit; those that are prepared already as is.
 
     ``X`` is what the user passed, to which size factors that are given belong. ``hold`` is for what passes over the
     rows many times: where at most half of the features are used, these are prepared once, and held in memory, those of
-    files if they fit into scikit-learn's ``working_memory``.
+    files if they fit into scikit-learn's ``working_memory``. ``totals`` has those of the rows of some sources, by
+    ``id``, where a pass has found them.
     """
     if fitted is None or contexts.preprocess is not None:
         return contexts
@@ -158,7 +172,7 @@ def preprocessed(
         room = memory_limit()
         for source, numbers, where in zip(contexts.sources, factors, _wheres(contexts), strict=True):
             if id(source) not in wrapped:
-                made = PreprocessedSource(source, fitted, where, numbers)
+                made = PreprocessedSource(source, fitted, where, numbers, totals.get(id(source)))
                 # What is taken from raw rows in memory is a part of them, whatever they take; a map is on disk.
                 is_here = source.in_memory and not isinstance(getattr(source, "array", None), np.memmap)
                 few = held(made, source.nbytes if is_here else room, report) if hold else None
@@ -189,8 +203,8 @@ def fit_and_preprocess(
     spec = as_preprocess(preprocess)
     if spec is None or contexts.preprocess is not None:
         return contexts
-    fitted = fit_preprocess(spec, contexts, X, report, columns=columns)
-    return preprocessed(contexts, fitted, X, hold=True, report=report)
+    fitted, totals = _fitted(spec, contexts, X, report, columns)
+    return preprocessed(contexts, fitted, X, hold=True, report=report, totals=totals)
 
 
 def refuse_on_device(preprocess: Any) -> None:
@@ -212,6 +226,13 @@ def fit_preprocess(
     variable features, and one for scales.
     Memory: a block, 8 bytes a row for totals, and some vectors of features.
     """
+    return _fitted(spec, contexts, X, report, columns)[0]
+
+
+def _fitted(
+    spec: Preprocess, contexts: Contexts, X: Any, report: Report, columns: Array | None
+) -> tuple[FittedPreprocess, dict[int, Array]]:
+    """Return what ``fit_preprocess`` does, and the totals of all rows of sources whose rows a pass has checked."""
     # Columns called 0, 1, ... are positions, and no names by which later rows could be matched.
     unnamed = contexts.feature_names is None or are_positions(contexts.feature_names.tolist())
     names = None if unnamed else np.asarray(contexts.feature_names).astype(object)
@@ -222,24 +243,25 @@ def fit_preprocess(
     elif callable(spec.kind):
         check_block(first, 0, "X")
         check_row_wise(spec.kind, function_name(spec.kind), first[:_ROWS_TRIED], "X")
-    totals = None
+    totals: dict[int, Array] = {}
     if spec.n_top is not None:
         if columns is not None:
             raise ValueError(f"n_top={spec.n_top} beside features that are selected already; drop one of the two.")
         chosen, totals = _most_variable(contexts, spec.n_top, report)
         fitted = replace(fitted, columns=chosen)
     if spec.divides_by_totals and spec.kind == LOG1P and spec.target_sum is None:
-        if totals is None:
-            totals = np.concatenate(list(over_blocks(contexts, row_totals, report, "totals of rows")))
-        fitted = replace(fitted, target_sum=median_total(totals, contexts, fitted), n_empty=int((totals == 0).sum()))
+        parts = [*totals.values()] or list(over_blocks(contexts, row_totals, report, "totals of rows"))
+        together = np.concatenate(parts)
+        n_empty = int((together == 0).sum())
+        fitted = replace(fitted, target_sum=median_total(together, contexts, fitted), n_empty=n_empty)
         warn_of_empty(fitted.n_empty or 0, contexts)
     if spec.kind == PEARSON:
         sums = _count_sums(contexts, report)
         residuals = PearsonResiduals.fitted(sums, fitted.columns, spec.theta, spec.clip)
         fitted = replace(fitted, residuals=residuals, n_empty=sums.n_empty)
     if spec.scale:
-        fitted = replace(fitted, scales=_scales(preprocessed(contexts, fitted, X), report))
-    return fitted
+        fitted = replace(fitted, scales=_scales(preprocessed(contexts, fitted, X, totals=totals), report))
+    return fitted, totals
 
 
 def _count_sums(contexts: Contexts, report: Report) -> CountSums:
@@ -261,25 +283,25 @@ def _checked_sums(block: Any, first: int, where: str) -> CountSums:
     return CountSums.of(block, totals)
 
 
-def _most_variable(contexts: Contexts, n_top: int, report: Report) -> tuple[Array | None, Array | None]:
-    """Return the columns of the most variable counts, in increasing order, and the totals of rows.
+def _most_variable(contexts: Contexts, n_top: int, report: Report) -> tuple[Array | None, dict[int, Array]]:
+    """Return the columns of the most variable counts, in increasing order, and the totals of rows by ``id`` of source.
 
-    None for all columns, and for totals if no pass over rows in this process has left them behind.
+    None for all columns; no totals if no pass over rows in this process has left them behind.
     """
     p = contexts.n_features
     check_integer(n_top, "n_top", 1, p, f"X has {p} features; choose fewer of them, or drop n_top for all.")
     if n_top == p:
-        return None, None
+        return None, {}
     everything = _of_all_rows(contexts)
     if contexts.engine is not None:
-        return variable_features(everything, n_top).chosen, None
+        return variable_features(everything, n_top).chosen, {}
     # A second pass, which numbers that are no counts take, is told of no more: what is done never falls.
     n = sum({id(source): int(source.shape[0]) for source in everything.sources}.values())
     progress = RowsRead(report, "variable features", n)
     totalled = {id(source): TotalledSource(source, progress) for source in everything.sources}
     sources = [totalled[id(source)] for source in everything.sources]
     chosen = variable_features(replace(everything, sources=sources), n_top).chosen
-    return chosen, np.concatenate([source.totals for source in totalled.values()])
+    return chosen, {key: source.totals for key, source in totalled.items()}
 
 
 def _of_all_rows(contexts: Contexts) -> Contexts:

@@ -77,10 +77,10 @@ def variable_features(contexts: Contexts, n_top: int, *, by_context: bool = Fals
 
     Notes
     -----
-    Cost O(nnz) and little more. Memory: a block of rows, 16 MB, 16 bytes for each different pair of feature and count
-    (in each context, if by context), at most 2^24 pairs, and some ten vectors of features (for each context). Where
-    there are more pairs, or values are no whole numbers, a second pass takes the place of the table. Rows on Dask are
-    counted by the workers, and tables are added up there.
+    Cost O(nnz) and little more. Memory: a block of rows, 8 MB for each thread, 16 bytes for each different pair of
+    feature and count (in each context, if by context), at most 2^24 pairs, and some ten vectors of features (for each
+    context). Where there are more pairs, or values are no whole numbers, a second pass takes the place of the table.
+    Rows on Dask are counted by the workers, and tables are added up there.
 
     scanpy refuses features of which so many have the same mean that no slope is determined; here such points lead to
     the least slope, and the choice goes on.
