@@ -24,7 +24,7 @@ from .._data.contexts import Contexts
 from .._data.held_rows import held, memory_limit
 from .._data.labels import as_numbers
 from .._data.preprocessed import is_file
-from .._data.read_ahead import blocks_ahead
+from .._data.read_ahead import blocks_ahead, steady_threads
 from .._data.sources import CSRDiskSource, DenseDiskSource, Source, as_source
 from .._utils.types import Array, Report
 
@@ -74,11 +74,12 @@ def loaded_if_small(contexts: Contexts, report: Report) -> Contexts:
     if not files or sum(source.nbytes for source in files.values()) > memory_limit():
         return contexts
     here: dict[int, Source] = {}
-    for key, source in files.items():
-        loaded = held(source, memory_limit(), report, "reading rows")
-        if loaded is None:  # sizes of prepared rows are estimates
-            return contexts
-        here[key] = loaded
+    with steady_threads(contexts):
+        for key, source in files.items():
+            loaded = held(source, memory_limit(), report, "reading rows")
+            if loaded is None:  # sizes of prepared rows are estimates
+                return contexts
+            here[key] = loaded
     return replace(contexts, sources=[here.get(id(source), source) for source in contexts.sources])
 
 

@@ -47,7 +47,7 @@ _SAMPLE_SHARE = 1 / 16
 # ones, which cost nothing, do as well.
 _SAMPLE_ROWS_PER_DIRECTION = 10
 # The sample's directions are only a start for those of all rows, so a few products with it and seven digits suffice.
-_SAMPLE_PRODUCTS = 5
+_SAMPLE_PRODUCTS = 3
 _SAMPLE_TOL = 1e-7
 
 

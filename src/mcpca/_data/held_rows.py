@@ -6,11 +6,13 @@ all that it needs, and to read and select them again in every pass would cost fa
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 from sklearn import get_config
 
+from .._utils.parallel import each, is_aside, n_workers
 from .._utils.progress import silent
 from .._utils.types import Array, Report
 from .blocks import SCAN_BYTES, Source, csr_block
@@ -54,7 +56,7 @@ def held(source: Any, limit: int, report: Report = silent, stage: str = "prepari
         if source.nbytes > limit:
             return None
         rows = np.empty(source.shape, dtype=source.dtype)
-        for first, block in source.scan(SCAN_BYTES):
+        for first, block in blocks_ahead(source, SCAN_BYTES):
             rows[first : first + block.shape[0]] = block
             progress.add(block.shape[0])
         return as_source(rows, "X")
@@ -62,7 +64,8 @@ def held(source: Any, limit: int, report: Report = silent, stage: str = "prepari
     data, indices = _Growing(source.dtype), _Growing(np.dtype(np.int32))
     lengths = [np.zeros(1, dtype=np.int64)]
     taken = 0
-    for _, block in source.scan(SCAN_BYTES):
+    n_threads = n_workers() if is_aside() else 1
+    for _, block in blocks_ahead(source, SCAN_BYTES):
         X: Any = block
         progress.add(X.shape[0])
         is_low_rank = isinstance(X, LowRankRows)
@@ -77,8 +80,8 @@ def held(source: Any, limit: int, report: Report = silent, stage: str = "prepari
         # If the others are like these, and no more than may be held.
         most = limit // (X.data.itemsize + X.indices.itemsize)
         likely = min(int(_SPARE * len(X.data) * source.shape[0] / max(X.shape[0], 1)), most)
-        data.append(X.data, likely)
-        indices.append(X.indices, likely)
+        # In two threads: to touch memory for the first time takes longer than to copy.
+        list(each(partial(_grow, likely), [(data, X.data), (indices, X.indices)], n_threads))
         lengths.append(np.diff(X.indptr))
     if blocks:
         return as_source(stacked(blocks), "X")
@@ -86,6 +89,11 @@ def held(source: Any, limit: int, report: Report = silent, stage: str = "prepari
     return as_source(
         csr_block(data.whole(), indices.whole(), pointers, source.shape[1], source.dtype, canonical=True), "X"
     )
+
+
+def _grow(likely: int, part: tuple[_Growing, Array]) -> None:
+    array, values = part
+    array.append(values, likely)
 
 
 class _Growing:
