@@ -7,8 +7,9 @@ active in some of the contexts, and library sizes that differ, so that behind th
 
 flat
     In memory after log1p, r = 30: ``MCPCA`` at its default tolerance beside scikit-learn's PCA by ARPACK (bar 1.0) and
-    TruncatedSVD (bar 3), from a gzip file beside the fit in memory (bar 1.3), and how far its components are from those
-    of ``tol=1e-7``, in units of their standard errors (bar 0.1).
+    TruncatedSVD (bar 3), from a gzip file beside the fit in memory (bar 1.3), a pass for the basis beside the products
+    that it consists of (bar 1.5), and how far its components are from those of ``tol=1e-7``, in units of their standard
+    errors (bar 0.1).
 raw
     From a file of raw counts with ``preprocess=Preprocess("log1p", n_top=2000)``, beside the fit of a file of the same
     genes prepared before and one reading of the raw file (bar 1.5); without a choice of genes, too; and scanpy's
@@ -33,7 +34,7 @@ import numpy as np
 import scipy.sparse
 
 from flat_cells import FlatCells, log1p_of, write_h5ad
-from large import GIB, reset_peak, resident, warm_up
+from large import GIB, four_products, reset_peak, resident, warm_up
 
 RANK = 30
 N_TOP = 2000
@@ -171,6 +172,25 @@ def _angles(A: np.ndarray, B: np.ndarray) -> np.ndarray:
     return np.degrees(2 * np.arcsin(np.minimum(np.linalg.norm(A - B, axis=0) / 2, 1)))
 
 
+def one_pass(scratch: Scratch, args: argparse.Namespace) -> dict:
+    """Multiply 40 directions in a pass for the basis, beside the four products of SciPy that it consists of."""
+    from mcpca._covariances.passes import Passes
+    from mcpca._covariances.streamed import StreamedCovariances
+    from mcpca._data.contexts import read_contexts
+    from mcpca._data.sources import as_source
+
+    X, y = scratch.logged()
+    S = StreamedCovariances.of(read_contexts(X, y), 40, Passes.silent())
+    ours, theirs = [], []
+    for i in range(3):
+        V = np.linalg.qr(np.random.default_rng(i).standard_normal((X.shape[1], 40)))[0]
+        begin = time.perf_counter()
+        S._gram_times(V)
+        ours.append(time.perf_counter() - begin)
+        theirs.append(four_products(as_source(X, "X"), share=1.0))
+    return {"seconds": float(np.median(ours)), "four products [s]": float(np.median(theirs))}
+
+
 def pca(scratch: Scratch, args: argparse.Namespace) -> dict:
     """Run scikit-learn's PCA of the same rows."""
     from sklearn.decomposition import PCA
@@ -275,13 +295,14 @@ def scanpy(scratch: Scratch, args: argparse.Namespace) -> dict:
 
 def flat(run: Callable[[str], dict]) -> dict:
     """Return what was measured, and the ratios."""
-    found = {name: run(name) for name in ("fit", "pca", "svd", "fit_file")}
+    found = {name: run(name) for name in ("fit", "pca", "svd", "fit_file", "one_pass")}
     found["converged"] = run("converged")
     seconds = {name: row["seconds"] for name, row in found.items()}
     return _labelled(found) | {
         "MCPCA / PCA by ARPACK (bar 1.0)": seconds["fit"] / seconds["pca"],
         "MCPCA / TruncatedSVD (bar 3)": seconds["fit"] / seconds["svd"],
         "from a gzip file / in memory (bar 1.3)": seconds["fit_file"] / seconds["fit"],
+        "a pass / its four products by SciPy (bar 1.5)": seconds["one_pass"] / found["one_pass"]["four products [s]"],
         "largest angle to converged / standard error (bar 0.1)": found["converged"]["largest angle / standard error"],
     }
 

@@ -28,7 +28,7 @@ _GRAM_LIMIT = 1e-5
 _SMALL = 200
 _SPARE = 10
 _SPARE_BEYOND_Q = 3
-_ROUGH_PRODUCTS = 3
+_ROUGH_PRODUCTS = 2
 # Residual, as a share of the r-th eigenvalue, up to which vectors are orthonormal after one more multiplication by G:
 # the root of rounding.
 _NEAR = 1e-8
