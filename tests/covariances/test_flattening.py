@@ -15,12 +15,12 @@ def by_svd(S, q):
 
 @pytest.mark.parametrize("scale", [1.0, 1e-22, 1e22, 1e50])
 @pytest.mark.parametrize("k", [2, 3])
-def test_first_products_rounded_squared_times_cost_no_digit(rng, monkeypatch, k, scale):
+def test_first_products_in_single_precision_cost_no_digit(rng, monkeypatch, k, scale):
     """Few contexts: products with the covariances stand in for the Gram matrix, the first of them in float32."""
     S = scale * sampled_problem(rng, k, 250, 6, 400, 0.1)[2]
     rough = []
-    in_single = flattening._rounded_squared_times
-    monkeypatch.setattr(flattening, "_rounded_squared_times", lambda S: rough.append(1) or in_single(S))
+    in_single = flattening._in_single_precision
+    monkeypatch.setattr(flattening, "_in_single_precision", lambda S: rough.append(1) or in_single(S))
     vectors, sigma, residual, *_ = CovarianceStack(S).basis(18, 6)
     U, expected = by_svd(S, 18)
     assert rough

@@ -61,7 +61,7 @@ def flattening_basis(S: Any, q: int, r: int, memory: ArrayMemory = HOST, tol: fl
         # instead of one, which few contexts make up for by not forming G in O(k p^3).
         if k <= _VERY_FEW:
             # Single precision takes half the time, and has digits enough for the first products.
-            rough = _rounded_squared_times(S) if memory is HOST else None
+            rough = _in_single_precision(S) if memory is HOST else None
             with blas_aside():
                 top = subspace_iteration(lambda Q: _squared_times(S, Q, memory), p, q, r, tol, rough)
         else:
@@ -142,38 +142,28 @@ def _squared_times(S: Any, Q: Array, memory: ArrayMemory) -> Array:
     return memory.receive(total)
 
 
-def _rounded_squared_times(S: Array) -> Callable[[Array], Array] | None:
-    """Return the function ``Q -> sum_i S_i (S_i Q)`` in float32, for S over its largest entry; see ``_to_one``."""
-    factor = _to_one(np.einsum("kpp->kp", S))
-    if factor is None:
+def _in_single_precision(S: Array) -> Callable[[Array], Array] | None:
+    """Return the function ``Q -> sum_i S_i (S_i Q)`` in float32, for S over its largest entry.
+
+    None where single precision does not reach that far, or all is 0.
+    """
+    # No entry of a covariance is larger than its largest variance.
+    largest = float(np.einsum("kpp->kp", S).max())
+    if not _LEAST_SINGLE < largest < 1 / _LEAST_SINGLE:
         return None
+    factor = np.float32(1 / largest)
 
     def times(Q: Array) -> Array:
         columns = Q.astype(np.float32)
 
         def squared(F: Array) -> Array:
-            rounded = _rounded(F, factor)
+            rounded = F.astype(np.float32)
+            rounded *= factor
             return rounded.T @ (rounded @ columns)
 
         return _in_pieces(S, squared).astype(np.float64)
 
     return times
-
-
-def _to_one(diagonals: Array) -> np.float32 | None:
-    """Return what takes the largest entry of positive semi-definite matrices, which is on a diagonal, to 1.
-
-    None where single precision does not reach that far, or all is 0.
-    """
-    largest = float(diagonals.max())
-    return np.float32(1 / largest) if _LEAST_SINGLE < largest < 1 / _LEAST_SINGLE else None
-
-
-def _rounded(F: Array, factor: np.float32) -> Array:
-    """Return ``F`` times the factor, in float32."""
-    rounded = F.astype(np.float32)
-    rounded *= factor
-    return rounded
 
 
 def _in_pieces(S: Array, call: Callable[[Array], Array]) -> Array:
@@ -220,7 +210,7 @@ def subspace_iteration(
     ``_linalg.eigenbasis.top_eigenvectors`` solves the same problem for products that are passes over the rows: it keeps
     all blocks, to need as few products as possible. Here a product is a matrix product in memory, and what Lanczos
     saves in products it spends on orthogonalising: it takes 0.9 to 3 times as long (p from 300 to 1,500, r from 10 to
-    30). Both agree on the first r directions to 1e-12, but not on the others up to q, so they are not interchangeable.
+    30). Both agree on the first r directions to 1e-10, but not on the others up to q, so they are not interchangeable.
     """
     # The seed is fixed, so that the same covariances always give the same basis. A random start has a part along every
     # eigenvector; the first product already damps those of small eigenvalues.

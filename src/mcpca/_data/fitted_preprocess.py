@@ -90,7 +90,6 @@ class FittedPreprocess(Shown):
         rows: int | Array = 0,
         where: str = "X",
         factors: Array | None = None,
-        totals: Array | None = None,
     ) -> Any:
         """Return a block of prepared rows, which is a copy: ``y_cj = log(1 + T x_cj / n_c) / d_j`` for "log1p".
 
@@ -104,35 +103,8 @@ class FittedPreprocess(Shown):
             The number of the first row, or of each, and what to call the matrix in errors.
         factors : ndarray (n,), optional
             What to divide rows by, where that is not their total.
-        totals : ndarray (n,), optional
-            Totals of the rows, where these have been checked before.
         """
-        X: Any = block
-        spec = self.spec
-        dtype = np.dtype(X.dtype) if dtype is None else dtype
-        if spec.takes_counts:
-            if totals is None:
-                totals = row_totals(X)
-                check_counts(X, totals, rows, where)
-            if factors is None and spec.kind == LOG1P:
-                # Rows without counts are divided by 1, and stay 0.
-                factors = np.where(totals > 0, totals, 1.0) / self._target()
-            if self.columns is not None:
-                X = chosen_columns(X, self.columns)
-            if spec.kind == PEARSON:
-                assert self.residuals is not None
-                X = self.residuals.of(X, totals, dtype)
-            else:
-                assert factors is not None
-                X = log1p_in_place(times_rows(X, 1.0 / factors, dtype))
-        else:
-            if callable(spec.kind):
-                X = by_function(spec.kind, function_name(spec.kind), X, dtype, where)
-            if self.columns is not None:
-                X = chosen_columns(X, self.columns)
-            if X is block:
-                X = as_floats(X, dtype)
-        return X if self.scales is None else divided_columns(X, self.scales)
+        return prepared_rows(self, block, dtype, rows, where, factors)
 
     # Arrays by name in files, with the fields that they hold.
     array_names = ("preprocess_columns", "preprocess_scales", "preprocess_shares")
@@ -212,6 +184,44 @@ class FittedPreprocess(Shown):
         if self.n_empty:
             done.append(f"{counted(self.n_empty, 'row')} without counts stayed 0.")
         return done or ["Rows were taken as they are."]
+
+
+def prepared_rows(
+    fitted: FittedPreprocess,
+    block: RowBlock,
+    dtype: np.dtype[Any] | None = None,
+    rows: int | Array = 0,
+    where: str = "X",
+    factors: Array | None = None,
+    totals: Array | None = None,
+) -> Any:
+    """Return what ``FittedPreprocess.apply`` does; ``totals`` (n,) are of the rows, where these were checked before."""
+    X: Any = block
+    spec = fitted.spec
+    dtype = np.dtype(X.dtype) if dtype is None else dtype
+    if spec.takes_counts:
+        if totals is None:
+            totals = row_totals(X)
+            check_counts(X, totals, rows, where)
+        if factors is None and spec.kind == LOG1P:
+            # Rows without counts are divided by 1, and stay 0.
+            factors = np.where(totals > 0, totals, 1.0) / fitted._target()
+        if fitted.columns is not None:
+            X = chosen_columns(X, fitted.columns)
+        if spec.kind == PEARSON:
+            assert fitted.residuals is not None
+            X = fitted.residuals.of(X, totals, dtype)
+        else:
+            assert factors is not None
+            X = log1p_in_place(times_rows(X, 1.0 / factors, dtype))
+    else:
+        if callable(spec.kind):
+            X = by_function(spec.kind, function_name(spec.kind), X, dtype, where)
+        if fitted.columns is not None:
+            X = chosen_columns(X, fitted.columns)
+        if X is block:
+            X = as_floats(X, dtype)
+    return X if fitted.scales is None else divided_columns(X, fitted.scales)
 
 
 def keeps_sparse(fitted: FittedPreprocess, sparse: bool) -> bool:

@@ -25,7 +25,7 @@ from .blocks import SCAN_BYTES, RowBlock, check_block, in_asked_order, row_numbe
 from .contexts import Contexts
 from .disk import CSCDiskSource, CSRDiskSource, DenseDiskSource
 from .doubtful_counts import warn_of_empty, warn_unless_counts
-from .fitted_preprocess import FittedPreprocess, keeps_sparse
+from .fitted_preprocess import FittedPreprocess, keeps_sparse, prepared_rows
 from .held_rows import RowsRead, TotalledSource, held, memory_limit
 from .low_rank_rows import LowRankRows, stacked
 from .pearson import CountSums, PearsonResiduals
@@ -125,7 +125,7 @@ class PreprocessedSource:
     def _prepared(self, block: RowBlock, rows: int | Array) -> Any:
         wanted: Any = slice(rows, rows + block.shape[0]) if isinstance(rows, int) else rows
         factors, totals = (None if of is None else of[wanted] for of in (self._factors, self._totals))
-        return self._fitted.apply(block, self.dtype, rows=rows, where=self._where, factors=factors, totals=totals)
+        return prepared_rows(self._fitted, block, self.dtype, rows, self._where, factors, totals)
 
 
 def reads_single_rows(source: Any) -> bool:
