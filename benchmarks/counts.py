@@ -34,7 +34,7 @@ import numpy as np
 import scipy.sparse
 
 from flat_cells import FlatCells, log1p_of, write_h5ad
-from large import GIB, four_products, reset_peak, resident, warm_up
+from large import GIB, four_products, read_once, reset_peak, resident, warm_up
 
 RANK = 30
 N_TOP = 2000
@@ -216,15 +216,8 @@ def reading(scratch: Scratch, args: argparse.Namespace) -> dict:
     """Read the file of raw counts once."""
     import anndata
 
-    from mcpca._data.sources import as_source
-
     path = scratch.raw(args.compression)
-
-    def read() -> None:
-        for _, block in as_source(anndata.read_h5ad(path, backed="r").X, "X").scan(2**26):
-            block.data.sum()
-
-    return _timed(read)[0]
+    return _timed(lambda: read_once(anndata.read_h5ad(path, backed="r").X))[0]
 
 
 def raw_top(scratch: Scratch, args: argparse.Namespace) -> dict:

@@ -256,8 +256,7 @@ def atlas(scratch: Path, n: int, tol: float | None, converge: bool, compression:
 
     def read() -> float:
         begin = time.perf_counter()
-        for _, block in as_source(adata.X, "X").scan(2**26):
-            block.data.sum()
+        read_once(adata.X)
         return time.perf_counter() - begin
 
     drop_from_cache(path)
@@ -297,6 +296,14 @@ def atlas(scratch: Path, n: int, tol: float | None, converge: bool, compression:
         **more,
         "answer": hashlib.sha256(model.components_.tobytes() + model.loadings_.tobytes()).hexdigest()[:12],
     }
+
+
+def read_once(X) -> None:
+    """Read all rows of a sparse matrix in a file."""
+    from mcpca._data.sources import as_source
+
+    for _, block in as_source(X, "X").scan(2**26):
+        block.data.sum()
 
 
 def drop_from_cache(path: Path) -> None:

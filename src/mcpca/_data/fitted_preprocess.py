@@ -189,10 +189,10 @@ class FittedPreprocess(Shown):
 def prepared_rows(
     fitted: FittedPreprocess,
     block: RowBlock,
-    dtype: np.dtype[Any] | None = None,
-    rows: int | Array = 0,
-    where: str = "X",
-    factors: Array | None = None,
+    dtype: np.dtype[Any] | None,
+    rows: int | Array,
+    where: str,
+    factors: Array | None,
     totals: Array | None = None,
 ) -> Any:
     """Return what ``FittedPreprocess.apply`` does; ``totals`` (n,) are of the rows, where these were checked before."""
