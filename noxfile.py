@@ -99,6 +99,10 @@ EXTRAS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("deflate", "numcodecs", "imagecodecs"),
         ("tests/covariances/test_compressed_files.py", "tests/data/test_compressed_chunks.py"),
     ),
+    "compiled": (
+        ("numba", "mcpca._utils.vector_kernels"),
+        ("tests/utils/test_vector_kernels.py", "tests/data/test_sparse_products.py"),
+    ),
     "cli": (("click", "pyarrow", "matplotlib", "plotly", "mcpca.cli"), ("tests/cli",)),
     "excel": (("openpyxl",), ("tests/cli/test_reading_workbooks.py",)),
     "dask": (("dask.array", "dask.dataframe", "distributed"), ("tests/data/test_dask_rows.py", "tests/rank")),

@@ -1,8 +1,9 @@
 """Claims about size: sparse rows at the price of a truncated SVD, data on disk within 4 GiB, cost linear in non-zeros.
 
-python benchmarks/large.py [sparse] [linear] [contexts] [atlas] [--scratch DIR] [--cells 1000000] [--converge]
-                           [--compression gzip]
+python benchmarks/large.py [products] [sparse] [linear] [contexts] [atlas] [--scratch DIR] [--cells 1000000]
+                           [--converge] [--compression gzip]
 
+``products`` are those with rows of the atlas, by SciPy and compiled by Numba (``mcpca[compiled]``), on one core.
 The atlas, about 500 non-zeros in each of a million rows, is made once in ``--scratch`` (4 GB, some minutes) in the
 layout of an AnnData file, rows of its 1,872 contexts in random order. With ``--compression`` a copy of it is made (gzip
 at level 4; some minutes more) and fitted as well: the ratio of both fits, and whether the answer is the same to the
@@ -127,6 +128,36 @@ def linear(repeats: int = 3) -> list[dict]:
     logs = np.log([[row["non-zeros"], row["seconds"], row["seconds a pass"]] for row in made])
     for name, column in (("slope", 1), ("slope a pass", 2)):
         made[-1][f"{name} (bar 0.9 to 1.1)"] = float(np.polyfit(logs[:, 0], logs[:, column], 1)[0])
+    return made
+
+
+def products(repeats: int = 7) -> list[dict]:
+    """``X V`` and ``X^T Z`` with rows like the atlas's by SciPy, and compiled: nanoseconds an entry, medians."""
+    from mcpca._utils import vector_kernels
+
+    made = []
+    y = np.random.default_rng(1).integers(1872, size=10_000)
+    rng = np.random.default_rng(0)
+    for dtype in ("float32", "float64"):
+        X = Cells(20_000, 1872, 30, 530, dtype).rows(y)
+        for m in (16, 30, 40, 48):
+            row: dict = {"precision": dtype, "columns": m}
+            compared = {
+                "X V": (X.shape[1], lambda V, X=X: X @ V, lambda V, X=X: vector_kernels.times(X, V)),
+                "X^T Z": (X.shape[0], lambda Z, X=X: X.T @ Z, lambda Z, X=X: vector_kernels.transposed_times(X, Z)),
+            }
+            for name, (n, by_scipy, compiled) in compared.items():
+                W = rng.standard_normal((n, m)).astype(dtype)
+                compiled(W)  # which compiles it
+                times: dict = {by_scipy: [], compiled: []}
+                for _ in range(repeats):
+                    for product, seconds in times.items():
+                        begin = time.perf_counter()
+                        product(W)
+                        seconds.append(time.perf_counter() - begin)
+                scipys, ours = (float(np.median(seconds)) / X.nnz * 1e9 for seconds in times.values())
+                row |= {f"{name}, SciPy [ns]": scipys, f"{name}, compiled [ns]": ours, f"{name}, ratio": scipys / ours}
+            made.append(row)
     return made
 
 
@@ -331,7 +362,7 @@ def reset_peak() -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    sections = ("sparse", "linear", "contexts", "atlas")
+    sections = ("products", "sparse", "linear", "contexts", "atlas")
     parser.add_argument("sections", nargs="*", default=["sparse", "linear", "contexts"], help=f"of {sections}")
     parser.add_argument("--scratch", type=Path, default=Path("benchmark-output"))
     parser.add_argument("--cells", type=int, default=1_000_000)

@@ -29,6 +29,7 @@ import numpy as np
 from .._data import context_sums
 from .._data.context_sums import Sum
 from .._data.projection import offset_scores
+from .._data.sparse_products import times
 from .._utils.types import Array
 from .nuisance import Downdate
 
@@ -113,7 +114,7 @@ class Gram:
         """Return the sums for X, which has all rows of its contexts, each context in one run of rows."""
         # One large product for all contexts of the block. Scores are centred by their own means afterwards, since the
         # mean of X_i V over all rows of context i is m_i^T V: the m_i are not needed.
-        Z = X @ self.directions
+        Z = times(X, self.directions)
         # X (n, p), Z (n, m), T (n, s): scores of the images, filled context by context below.
         T = np.empty((len(codes), self.s), dtype=Z.dtype)
         present, bounds = context_sums.runs(codes)
@@ -136,11 +137,11 @@ class Gram:
             if self.probing:
                 lengths[j] = self.squares(Y)
                 # Probes end here, after one product instead of two.
-                Y = np.ascontiguousarray(Y[:, : self.s])
+                Y = Y[:, : self.s]
             Y = Y.astype(self.dtype, copy=False)  # sums over many float32 rows are float64
             core[j] = self.core(Y) if self.removed is not None else self.core_of_scores(Y, scores, factor)
             # S_i Y_i = f_i (X_i - 1 m_i^T)^T (X_i - 1 m_i^T) Y_i, where again only the scores have to be centred.
-            T[part] = context_sums.centred(Xi @ Y, factor)
+            T[part] = context_sums.centred(times(Xi, Y), factor)
             if self.removed is not None:
                 nuisance.append((i, factor * self.removed.along(i, Y)))
         # The sum of X_i^T T_i over the contexts of the block is one large product again.

@@ -21,6 +21,7 @@ from .._data.contexts import Contexts
 from .._data.low_rank_rows import LowRankRows, dense_rows
 from .._data.projection import offset_scores
 from .._data.scatter import add_centred
+from .._data.sparse_products import times, transposed_times
 from .._utils.types import Array
 from .passes import Kernel
 
@@ -73,8 +74,8 @@ def row_sums_and_sketch(by_entry: bool, directions: Array, mixture: Array, X: An
     # In a single product whatever the contexts: row t is multiplied by the weights of its context, w[codes[t]].
     # X (n, p), directions (p, s), scores (n, s). The second product is a plain one, without the care that
     # ``context_sums.transposed`` takes of single precision: a sketch only has to point roughly the right way.
-    scores = X @ directions
-    return [*row_sums(by_entry, X, codes), Sum(1, ..., X.T @ (scores * mixture[codes]))]
+    scores = times(X, directions)
+    return [*row_sums(by_entry, X, codes), Sum(1, ..., transposed_times(X, scores * mixture[codes]))]
 
 
 def score_scatters(scores: CentredScores, X: Any, codes: Array) -> list[Sum]:
@@ -130,8 +131,9 @@ class SquareLengths:
 
 def with_row_squares(kernel: Kernel, lengths: SquareLengths, place: int, X: Any, codes: Array) -> list[Sum]:
     """Return what ``kernel`` does, and sums of squared lengths of rows, to total ``place``, (k, 1)."""
-    present, index = np.unique(codes, return_inverse=True)
-    return [*kernel(X, codes), Sum(place, present, np.bincount(index, weights=lengths.of(X, codes))[:, None])]
+    present = np.flatnonzero(np.bincount(codes))
+    squares = np.bincount(codes, weights=lengths.of(X, codes))[present]
+    return [*kernel(X, codes), Sum(place, present, squares[:, None])]
 
 
 def nothing(X: Any, codes: Array) -> list[Sum]:
@@ -172,7 +174,7 @@ def pooled_products(directions: Array, factors: Array, X: Any, codes: Array) -> 
     ``Z_i = X_i V`` are the scores on the directions V and z_i their means: centred scores sum to 0 over a context, so
     that no mean of p features is needed.
     """
-    Z = X @ directions
+    Z = times(X, directions)
     present, bounds = context_sums.runs(codes)
     counts = np.diff(bounds)
     means = np.add.reduceat(Z, bounds[:-1], axis=0, dtype=np.float64) / counts[:, None]

@@ -46,6 +46,7 @@ from .._data.contexts import Contexts
 from .._data.read_ahead import steady_threads
 from .._data.row_marks import marks_of
 from .._data.sources import check_block
+from .._data.sparse_products import compiled_products
 from .._utils.parallel import each, n_workers
 from .._utils.progress import silent
 from .._utils.stages import Stage
@@ -156,7 +157,7 @@ def run_pass(
     number = done = 0
     waiting: list[Sum] = []
     # Closed, so that a pass that fails leaves no thread behind that still reads.
-    with rows.threads, closing(rows.groups):
+    with rows.threads, compiled_products(contexts.sparse_bytes), closing(rows.groups):
         for number, group in enumerate(rows.groups, start=1):
             done += group.n_rows
             if number > skipped:

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._data import context_sums
 from .._data.blocks import SCAN_BYTES, Room
 from .._data.contexts import Contexts
 from .._data.held_rows import held, memory_limit
@@ -214,7 +215,7 @@ def _split(block: Any, codes: Array) -> list[Piece]:
 
 
 def _part(block: Any, codes: Array, part: slice) -> tuple[Any, Array]:
-    return block[part], codes[part]
+    return context_sums.consecutive(block, part.start, part.stop), codes[part]
 
 
 def _panel(contexts: Contexts, chosen: list[int], room: Room) -> Group:

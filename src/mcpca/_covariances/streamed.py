@@ -415,13 +415,17 @@ class StreamedCovariances:
     @blas_aside()
     def traces(self) -> Array:
         """Return ``tr S_i`` (k,): one pass, unless another one has found it on the way."""
-        if self.known.traces is None and self.contexts.sparse.all() and self._tells_traces:
-            # Squares of sparse rows are summed without centring in any case.
-            self._memory.results = self.known.with_traces(self._rough_traces())
-        if self.known.traces is None:
+        if not self._know_traces():
             self._run_with_traces("traces", kernels.nothing, [])
         assert self.known.traces is not None
         return self.known.traces
+
+    def _know_traces(self) -> bool:
+        """Whether the traces are known, or follow from what the first pass has found; then they are known now."""
+        if self.known.traces is None and self.contexts.sparse.all() and self._tells_traces:
+            # Squares of sparse rows are summed without centring in any case.
+            self._memory.results = self.known.with_traces(self._rough_traces())
+        return self.known.traces is not None
 
     @property
     def _tells_traces(self) -> bool:
@@ -448,7 +452,7 @@ class StreamedCovariances:
 
         Their O(nnz) is little beside the O(nnz m) of scores on m directions; a pass of their own would not be.
         """
-        if self.known.traces is not None:
+        if self._know_traces():
             run_pass(self.contexts, self.passes, stage, kernel, totals)
             return
         lengths = kernels.SquareLengths(self.means, None if self.scale is None else self.scale**2)

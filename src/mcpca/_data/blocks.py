@@ -145,6 +145,11 @@ def csr_block(data: Array, indices: Array, indptr: Array, p: int, dtype: Any, ca
     ``canonical`` says that indices are known to be sorted and without duplicates; otherwise that takes one pass over
     them.
     """
+    return as_canonical(csr_array_of(data, indices, indptr, p, dtype), canonical)
+
+
+def csr_array_of(data: Array, indices: Array, indptr: Array, p: int, dtype: Any) -> Any:
+    """Return a CSR matrix (n, p) around these arrays, with indices in whatever order they are."""
     # SciPy's compiled routines need indices and indptr of the same type. Indices that are int64 already stay so, since
     # to narrow them would take a copy.
     wide = indices.dtype != np.int32 or indptr[-1] > np.iinfo(np.int32).max
@@ -154,7 +159,7 @@ def csr_block(data: Array, indices: Array, indptr: Array, p: int, dtype: Any, ca
     block.data = data.astype(dtype, copy=False)
     block.indices = indices.astype(index, copy=False)
     block.indptr = indptr.astype(index, copy=False)
-    return as_canonical(block, canonical)
+    return block
 
 
 def times_power(block: Any, e: int) -> Any:

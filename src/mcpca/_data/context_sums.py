@@ -17,6 +17,7 @@ from .._utils.types import Array
 from .blocks import csr_rows
 from .low_rank_rows import LowRankRows
 from .scatter import dense_pieces, keeps_digits
+from .sparse_products import times, transposed_times
 
 # Rows that a product in single precision sums over before it is added up in double. The rounding error of a sum grows
 # with its length, so more rows lose digits; fewer make products too small to be fast.
@@ -110,12 +111,12 @@ def consecutive(X: Any, start: int, stop: int) -> Any:
 def transposed(X: Any, Z: Array) -> Array:
     """Return ``X^T Z``; in single precision it is summed over a few thousand rows at a time, which add up in double."""
     if Z.dtype == np.float64 or len(Z) <= _SINGLE_PRECISION_ROWS:
-        return np.asarray(X.T @ Z)
+        return transposed_times(X, Z)
     # The total is float64; only the products of single pieces are in single precision.
     total = np.zeros((X.shape[1], Z.shape[1]))
     for start in range(0, len(Z), _SINGLE_PRECISION_ROWS):
         stop = min(start + _SINGLE_PRECISION_ROWS, len(Z))
-        total += consecutive(X, start, stop).T @ Z[start:stop]
+        total += transposed_times(consecutive(X, start, stop), Z[start:stop])
     return total
 
 
@@ -128,7 +129,7 @@ def products_of_runs(X: Any, Z: Array, bounds: Array) -> Array:
     n_runs = len(bounds) - 1
     shape = n_runs, X.shape[1], Z.shape[1]
     if scipy.sparse.issparse(X) and np.diff(bounds).max() <= _SINGLE_PRECISION_ROWS:
-        return np.asarray(_spread(X, bounds).T @ Z).reshape(shape)
+        return transposed_times(_spread(X, bounds), Z).reshape(shape)
     products = np.empty(shape)
     for product, (a, b) in zip(products, pairwise(bounds.tolist()), strict=True):
         product[...] = transposed(consecutive(X, a, b), Z[a:b])
@@ -138,7 +139,7 @@ def products_of_runs(X: Any, Z: Array, bounds: Array) -> Array:
 def scores_of_runs(X: Any, Y: Array, bounds: Array) -> Array:
     """Return ``X_j Y_j`` (n, s) for the runs of rows between ``bounds`` and matrices Y (k', p, s)."""
     if scipy.sparse.issparse(X):
-        return np.asarray(_spread(X, bounds) @ Y.reshape(-1, Y.shape[2]))
+        return times(_spread(X, bounds), Y.reshape(-1, Y.shape[2]))
     out = np.empty((X.shape[0], Y.shape[2]), dtype=Y.dtype)
     for Yj, (a, b) in zip(Y, pairwise(bounds.tolist()), strict=True):
         out[a:b] = consecutive(X, a, b) @ Yj

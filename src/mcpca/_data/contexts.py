@@ -142,6 +142,13 @@ class Contexts:
         return np.array([source.sparse for source in self.sources])
 
     @property
+    def sparse_bytes(self) -> int:
+        """About how many bytes all sparse rows take as blocks."""
+        return sum(
+            source.nbytes for source in {id(source): source for source in self.sources}.values() if source.sparse
+        )
+
+    @property
     def low_rank(self) -> bool:
         """Whether some contexts have rows that are sparse plus low rank."""
         return any(getattr(source, "low_rank", False) for source in self.sources)

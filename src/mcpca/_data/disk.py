@@ -25,6 +25,7 @@ from .blocks import (
     as_range,
     block_dtype,
     check_matrix_shape,
+    csr_array_of,
     csr_block,
     csr_blocks,
     equal_blocks,
@@ -218,8 +219,8 @@ class _SparseDisk:
             )
         self.nbytes = n_data * self._entry_bytes + (self.shape[0] + 1) * self._major.itemsize
 
-    def _entries(self, first: int, stop: int, what: str, bound: int) -> tuple[Array, Array]:
-        """Return data and indices of entries ``first`` to ``stop``, each index within [0, bound)."""
+    def _entries(self, first: int, stop: int, what: str) -> tuple[Array, Array]:
+        """Return data and indices of entries ``first`` to ``stop``; the caller checks indices before they are used."""
         with reading(self._where, what, self._data, self._indices, state=self._state):
             data = read_rows(self._data, first, stop)
             indices = read_rows(self._indices, first, stop)
@@ -228,12 +229,15 @@ class _SparseDisk:
                 f"{self._where}: {what} gave {len(data)} values and {len(indices)} indices where {stop - first} are "
                 "needed; copy or write the file again."
             )
+        return data, indices
+
+    def _check_indices(self, indices: Array, what: str, bound: int) -> None:
+        """Raise unless each index is within [0, bound)."""
         if len(indices) and not (indices.min() >= 0 and indices.max() < bound):
             raise ValueError(
                 f"{self._where}: {what} have indices from {indices.min()} to {indices.max()}, where 0 to {bound - 1} "
                 "are possible; the file is damaged: copy or write it again."
             )
-        return data, indices
 
 
 class CSRDiskSource(_SparseDisk):
@@ -264,11 +268,12 @@ class CSRDiskSource(_SparseDisk):
         data = room.take("data", size, self.dtype)
         indices = room.take("indices", size, index_dtype)
 
-        def put(a: int, b: int) -> None:
-            """Read the wanted rows ``ordered[a:b]`` in one piece and put them where they belong in the result."""
+        def put(a: int, b: int) -> bool:
+            """Read the wanted rows ``ordered[a:b]`` in one piece, put them where they belong, and say if in order."""
             first = int(ordered[a])
-            # Whether entries are sorted is checked once, for the whole result, and not in every part.
-            part = self._read(first, int(ordered[b - 1]) + 1, as_it_is=True)[ordered[a:b] - first]
+            stop = int(ordered[b - 1]) + 1
+            part = self._unchecked(first, stop)[ordered[a:b] - first]
+            is_canonical = self._is_canonical(part, _rows_text(first, stop))
             to: Any = slice(places[a], places[b])
             if not in_order:
                 # Entry e of row t of the part goes to the place where that row begins, plus e's position in the row.
@@ -276,12 +281,12 @@ class CSRDiskSource(_SparseDisk):
                 to += np.arange(len(to))
             data[to] = part.data
             indices[to] = part.indices
+            return is_canonical
 
         reads = list(pairwise([0, *self._ends_of_reads(ordered)]))
         # While one thread reads, others put what was read into its place.
-        for _ in each(lambda read: put(*read), reads, n_workers() if len(reads) > 1 else 1):
-            pass
-        return csr_block(data, indices, places, self.shape[1], self.dtype)
+        are_canonical = list(each(lambda read: put(*read), reads, n_workers() if len(reads) > 1 else 1))
+        return csr_block(data, indices, places, self.shape[1], self.dtype, all(are_canonical))
 
     def scan(self, max_bytes: int) -> Iterator[tuple[int, RowBlock]]:
         """Yield (number of the first row, block) from contiguous ranges of the file."""
@@ -306,11 +311,27 @@ class CSRDiskSource(_SparseDisk):
                 begin = min(cut, max(begin + 1, int(np.searchsorted(ends, limit, side="right"))))
                 yield begin
 
-    def _read(self, first: int, stop: int, *, as_it_is: bool = False) -> Any:
-        """Return consecutive rows; ``as_it_is`` skips the check that their entries are sorted and distinct."""
+    def _read(self, first: int, stop: int) -> Any:
+        """Return consecutive rows."""
+        block = self._unchecked(first, stop)
+        return as_canonical(block, self._is_canonical(block, _rows_text(first, stop)))
+
+    def _unchecked(self, first: int, stop: int) -> Any:
+        """Return consecutive rows with the indices that are in the file, whatever they are."""
         pointers = self._major[first : stop + 1]
-        data, indices = self._entries(int(pointers[0]), int(pointers[-1]), _rows_text(first, stop), self.shape[1])
-        return csr_block(data, indices, pointers - pointers[0], self.shape[1], self.dtype, as_it_is)
+        data, indices = self._entries(int(pointers[0]), int(pointers[-1]), _rows_text(first, stop))
+        return csr_array_of(data, indices, pointers - pointers[0], self.shape[1], self.dtype)
+
+    def _is_canonical(self, block: Any, what: str) -> bool:
+        """Whether entries of rows are sorted and distinct; raise if an index is none of a feature."""
+        # Where they are sorted, the first and the last of each row tell of all: one reading of the indices, not three.
+        is_canonical = bool(block.has_canonical_format)
+        indices = block.indices
+        if is_canonical:
+            filled = np.diff(block.indptr) > 0
+            indices = indices[np.concatenate([block.indptr[:-1][filled], block.indptr[1:][filled] - 1])]
+        self._check_indices(indices, what, self.shape[1])
+        return is_canonical
 
 
 class CSCDiskSource(_SparseDisk):
@@ -328,7 +349,7 @@ class CSCDiskSource(_SparseDisk):
 
     def first_entries(self, n: int) -> Array:
         """Return ``n`` stored entries of the first columns, or all if there are fewer."""
-        return self._entries(0, min(n, int(self._major[-1])), "its first columns", self.shape[0])[0]
+        return self._entries(0, min(n, int(self._major[-1])), "its first columns")[0]
 
     def gather(self, rows: slice | Array) -> RowBlock:
         """Return these rows in this order; cost: a read of the whole file."""
@@ -356,7 +377,8 @@ class CSCDiskSource(_SparseDisk):
         """Yield (first column, data, indices, indptr) of the file in order."""
         for first, stop in csr_blocks(self._major, self._entry_bytes, _READ_BYTES):
             pointers = self._major[first : stop + 1]
-            data, indices = self._entries(int(pointers[0]), int(pointers[-1]), what, self.shape[0])
+            data, indices = self._entries(int(pointers[0]), int(pointers[-1]), what)
+            self._check_indices(indices, what, self.shape[0])
             yield first, data, indices, pointers - pointers[0]
 
     def _select(self, wanted: Array) -> Any:

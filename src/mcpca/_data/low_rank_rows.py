@@ -18,6 +18,7 @@ import numpy as np
 import scipy.sparse
 
 from .._utils.types import Array
+from .sparse_products import times, transposed_times
 
 
 class LowRankRows:
@@ -67,7 +68,7 @@ class LowRankRows:
         return _Transposed(self)
 
     def __matmul__(self, V: Array) -> Array:
-        return np.asarray(self.entries @ V + self.left @ (self.right.T @ V))
+        return np.asarray(times(self.entries, V) + self.left @ (self.right.T @ V))
 
     def __rmatmul__(self, M: Any) -> Array:
         """Return ``M X``, dense, for a dense or sparse M (m, n)."""
@@ -166,7 +167,7 @@ class _Transposed:
 
     def __matmul__(self, Z: Array) -> Array:
         rows = self._rows
-        return np.asarray(rows.entries.T @ Z + rows.right @ (rows.left.T @ Z))
+        return np.asarray(transposed_times(rows.entries, Z) + rows.right @ (rows.left.T @ Z))
 
 
 class LowRankSource:

@@ -19,6 +19,7 @@ import scipy.sparse
 
 from .._utils.types import Array
 from .blocks import SCAN_BYTES, Source, check_block
+from .sparse_products import times
 
 
 def offset_scores(X: Any, directions: Array, offset: Array) -> Array:
@@ -27,7 +28,7 @@ def offset_scores(X: Any, directions: Array, offset: Array) -> Array:
     ``offset`` is (r,), or (n, r) where rows have different ones.
     """
     # Dense (n, r) in either case, since the directions are.
-    return np.asarray(X @ directions - offset)
+    return times(X, directions) - offset
 
 
 def offset_scores_by_context(

@@ -1,0 +1,69 @@
+"""Products of blocks of rows with dense matrices: ``X V`` and ``X^T Z``, where passes spend most of their time.
+
+SciPy's, unless there are so many sparse rows that it pays to have faster ones compiled, and Numba is there to do so
+(``_utils.vector_kernels``). Which it is depends on the rows of the whole pass and never on a block, so that the same
+fit gives the same numbers again.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from .._utils.types import Array
+
+# Bytes of sparse rows from which on compiled products are used: there a fit by SciPy's takes some two seconds, and to
+# import Numba half a second.
+_WORTHWHILE_BYTES = 2**27
+# The compiled products within ``compiled_products``, else None. Threads of ``each`` have it from their caller.
+_kernels: ContextVar[ModuleType | None] = ContextVar("kernels", default=None)
+
+
+@contextmanager
+def compiled_products(n_bytes: float) -> Iterator[None]:
+    """Have products compiled in the body if sparse rows take ``n_bytes`` and that pays, and if Numba is there."""
+    token = _kernels.set(_vector_kernels() if n_bytes >= _WORTHWHILE_BYTES else None)
+    try:
+        yield
+    finally:
+        _kernels.reset(token)
+
+
+def times(X: Any, V: Array) -> Array:
+    """Return ``X V`` for rows X (n, p) of any kind and V (p, m) or (p,)."""
+    kernels = _kernels_for(X, V)
+    return np.asarray(X @ V if kernels is None else kernels.times(X, V))
+
+
+def transposed_times(X: Any, Z: Array) -> Array:
+    """Return ``X^T Z`` for such rows and Z (n, m) or (n,)."""
+    kernels = _kernels_for(X, Z)
+    return np.asarray(X.T @ Z if kernels is None else kernels.transposed_times(X, Z))
+
+
+def _kernels_for(X: Any, V: Array) -> ModuleType | None:
+    """Return the compiled products if they can be used for X and V."""
+    kernels = _kernels.get()
+    if kernels is None or not scipy.sparse.issparse(X) or X.format != "csr" or V.ndim != 2:
+        return None
+    is_known = X.dtype == V.dtype and V.dtype in (np.float32, np.float64)
+    return kernels if is_known and V.shape[1] >= kernels.lanes(V.dtype) else None
+
+
+@cache
+def _vector_kernels() -> ModuleType | None:
+    """Return the module of compiled products; None without Numba, or where its compiler is switched off."""
+    try:
+        if importlib.import_module("numba").config.DISABLE_JIT:
+            return None
+        return importlib.import_module("mcpca._utils.vector_kernels")
+    except ImportError:
+        return None
