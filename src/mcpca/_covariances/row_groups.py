@@ -18,6 +18,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse
 
 from .._data import context_sums
 from .._data.blocks import SCAN_BYTES, Room
@@ -26,7 +27,7 @@ from .._data.held_rows import held, memory_limit
 from .._data.labels import as_numbers
 from .._data.preprocessed import is_file
 from .._data.read_ahead import blocks_ahead, steady_threads
-from .._data.sources import CSRDiskSource, DenseDiskSource, Source, as_source
+from .._data.sources import CSRDiskSource, CSRSource, DenseDiskSource, Source, as_source
 from .._utils.types import Array, Report
 
 # Bytes of rows in a piece, 8 MB. With larger ones threads idle at the end of a group, and take more memory, since each
@@ -232,11 +233,17 @@ def _panel(contexts: Contexts, chosen: list[int], room: Room) -> Group:
         if not isinstance(rows, slice):
             # Read in the order of the file, which is fastest; pieces then pick the rows of their contexts. Rows that a
             # resampled context has twice are read once.
-            rows = np.unique(rows)
-            places = [np.searchsorted(rows, as_numbers(part)) for part in numbers]
+            is_wanted = np.zeros(contexts.sources[chosen[0]].shape[0], dtype=bool)
+            is_wanted[rows] = True
+            rows = np.flatnonzero(is_wanted)
+            place_of_row = np.cumsum(is_wanted) - 1
+            places = [place_of_row[part] for part in numbers]
         source = contexts.sources[chosen[0]]
         # Only these sources can gather into a given buffer.
-        block = as_source(source.gather(rows, room) if isinstance(source, ON_DISK) else source.gather(rows), "X")
+        gathered = source.gather(rows, room) if isinstance(source, ON_DISK) else source.gather(rows)
+        # Blocks of a source are canonical, which need not be found out again.
+        is_sparse = scipy.sparse.issparse(gathered)
+        block = CSRSource(gathered, "X", canonical=True) if is_sparse else as_source(gathered, "X")
         # The contexts of the panel, with the gathered rows as their source.
         inside = replace(
             contexts, sources=[block] * len(chosen), rows=places, n_samples=counts, names=contexts.names[chosen]

@@ -18,6 +18,7 @@ import numpy as np
 import scipy.sparse
 
 from .._utils.types import Array
+from .blocks import csr_blocks
 from .low_rank_rows import LowRankRows
 
 # Values whose bits are copied at a time, 512 kB as uint64. With many more, the copy leaves the cache before it is used;
@@ -34,19 +35,21 @@ def marks_of(X: Any, codes: Array, k: int) -> Array:
     if isinstance(X, LowRankRows):
         X = X.entries  # made of the rows, as all the rest is
     n, p = X.shape
+    rows = np.empty(n, dtype=np.uint64)
     weights = _mixed(np.arange(p, dtype=np.uint64)) | np.uint64(1)  # odd: multiplication mod 2^64 loses no bit
     if scipy.sparse.issparse(X):
-        # SciPy allows arrays that are longer than the entries: only what the pointers cover counts.
-        first = int(X.indptr[0])
-        stop = int(X.indptr[-1])
-        terms = _folded(X.data[first:stop]) * weights[X.indices[first:stop]]
-        # Row sums as differences of a running sum: exact mod 2^64 and, unlike np.add.reduceat, right for empty rows.
-        # +0.0 has no bits set, so it adds nothing whether it is stored or not.
-        running = np.zeros(X.nnz + 1, dtype=np.uint64)
-        np.cumsum(terms, out=running[1:])
-        rows = running[X.indptr[1:] - first] - running[X.indptr[:-1] - first]
+        for i, stop in csr_blocks(X.indptr, 8, 8 * _BITS_AT_A_TIME):
+            # SciPy allows arrays that are longer than the entries: only what the pointers cover counts.
+            bounds = X.indptr[i : stop + 1]
+            entries = slice(int(bounds[0]), int(bounds[-1]))
+            terms = _folded(X.data[entries])
+            terms *= weights[X.indices[entries]]
+            # Row sums as differences of a running sum: exact mod 2^64 and, unlike np.add.reduceat, right for empty
+            # rows. +0.0 has no bits set, so it adds nothing whether it is stored or not.
+            running = np.zeros(len(terms) + 1, dtype=np.uint64)
+            np.cumsum(terms, out=running[1:])
+            rows[i:stop] = np.diff(running[bounds - bounds[0]])
     else:
-        rows = np.empty(n, dtype=np.uint64)
         step = max(1, _BITS_AT_A_TIME // p)
         for i in range(0, n, step):
             np.einsum("ij,j->i", _folded(X[i : i + step]), weights, out=rows[i : i + step])

@@ -93,13 +93,13 @@ class CSRSource:
     """A CSR matrix, used as it is and never changed. Blocks of consecutive rows share its values.
 
     Duplicates and unsorted indices are corrected in copies of the blocks. Whether there are any is found out once, in
-    one pass over the indices.
+    one pass over the indices, unless ``canonical`` says that there are none.
     """
 
     in_memory = True
     sparse = True
 
-    def __init__(self, X: Any, where: str) -> None:
+    def __init__(self, X: Any, where: str, canonical: bool = False) -> None:
         self._where = where
         self.shape = check_matrix_shape(X.shape, where)
         self.dtype = block_dtype(X.dtype, where)
@@ -112,7 +112,7 @@ class CSRSource:
         self._entry_bytes = self.dtype.itemsize + self.matrix.indices.itemsize
         self.nbytes = entries * self._entry_bytes + self.matrix.indptr.nbytes
         # For the whole matrix once: every block would otherwise be checked in every pass.
-        self._canonical = bool(self.matrix.has_canonical_format)
+        self._canonical = canonical or bool(self.matrix.has_canonical_format)
 
     def gather(self, rows: slice | Array) -> RowBlock:
         """Return these rows in this order. Cost: their entries."""
