@@ -52,10 +52,10 @@ def transposed_times(X: Any, Z: Array) -> Array:
 def _kernels_for(X: Any, V: Array) -> ModuleType | None:
     """Return the compiled products if they can be used for X and V."""
     kernels = _kernels.get()
-    if kernels is None or not scipy.sparse.issparse(X) or X.format != "csr" or V.ndim != 2:
+    # Of a single column SciPy's is as fast.
+    if kernels is None or not scipy.sparse.issparse(X) or X.format != "csr" or V.ndim != 2 or V.shape[1] == 1:
         return None
-    is_known = X.dtype == V.dtype and V.dtype in (np.float32, np.float64)
-    return kernels if is_known and V.shape[1] >= kernels.lanes(V.dtype) else None
+    return kernels if X.dtype == V.dtype and V.dtype in (np.float32, np.float64) else None
 
 
 @cache

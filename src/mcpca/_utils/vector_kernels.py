@@ -1,10 +1,11 @@
-"""Products of CSR with dense matrices, compiled by Numba: one and a half to two and a half times as fast as SciPy's.
+"""Products of CSR with dense matrices, compiled by Numba: at 40 columns three to four times as fast as SciPy's.
 
 SciPy adds the dense row that belongs to an entry to a row of the result, and reads and writes the latter each time.
 Here as much of the result as three vectors of 64 bytes hold stays in registers while the entries of a sparse row are
 added up. For the transpose, where each entry has another row of the result, it is the dense factor that stays there.
 Entries are added in SciPy's order; sums differ from SciPy's by rounding, where processors round a product and a sum at
-once. What is left is mostly the time in which the cache delivers rows, so these begin where lines of the cache do.
+once. What is left is mostly the time in which dense rows arrive from the cache. So they consist of whole vectors, none
+of which is in two lines of it, and are called for some entries ahead.
 
 Importing this module imports Numba, which takes half a second: ``_data.sparse_products`` knows when that pays. What is
 compiled is kept on disk, in the folder that Numba chooses, if there is one.
@@ -19,74 +20,85 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import njit
-from numba.core import types
+from numba.core import cgutils, types
 from numba.extending import intrinsic, models, register_model
 
 from .types import Array
 
-# What a vector holds: the widest register there is, and a line of the cache. Where registers are narrower a vector
-# takes two of them or four.
+# What a vector holds at most: the widest register there is, and a line of the cache. Where registers are narrower a
+# vector takes two of them or four. And at least: few columns take a narrower one.
 _VECTOR_BYTES = 64
+_LEAST_BYTES = 16
 # Vectors that are multiplied with an entry. Fewer read entries more often; more do not fit into registers everywhere.
 _VECTORS = 3
-
-
-def lanes(dtype: Any) -> int:
-    """Return how many numbers a vector holds, and so the fewest columns that can be multiplied."""
-    return _VECTOR_BYTES // int(np.dtype(dtype).itemsize)
+# How many entries ahead a dense row is called for. Fewer and it comes too late; many more and it may be gone again.
+_AHEAD = 16
 
 
 def times(X: Any, V: Array) -> Array:
-    """Return ``X V`` for CSR X (n, p) and V (p, m), both float32 or both float64, m at least ``lanes``."""
-    # Its rows are read in the order of the indices. The copy costs p m beside nnz m.
-    if not V.flags.c_contiguous or V.ctypes.data % _VECTOR_BYTES:
-        V, given = _aligned(np.empty, V.shape, V.dtype), V
-        V[:] = given
-    out = np.empty((X.shape[0], V.shape[1]), dtype=V.dtype)
-    for places in _tiles(V):
-        _times(X.indptr, X.indices, X.data, V.reshape(-1), out.reshape(-1), V.shape[1], *places)
-    return out
+    """Return ``X V`` for CSR X (n, p) and V (p, m), both float32 or both float64."""
+    out = _room(np.empty, X.shape[0], V)
+    _by_tiles(_times, X, _padded(V), out, V.shape[1])
+    return out[:, : V.shape[1]]
 
 
 def transposed_times(X: Any, Z: Array) -> Array:
     """Return ``X^T Z`` for CSR X (n, p) and Z (n, m), likewise."""
-    Z = np.ascontiguousarray(Z)
-    out = _aligned(np.zeros, (X.shape[1], Z.shape[1]), Z.dtype)
-    for places in _tiles(Z):
-        _transposed_times(X.indptr, X.indices, X.data, Z.reshape(-1), out.reshape(-1), Z.shape[1], *places)
-    return out
+    out = _room(np.zeros, X.shape[1], Z)
+    _by_tiles(_transposed_times, X, _padded(Z), out, Z.shape[1])
+    return out[:, : Z.shape[1]]
 
 
-def _aligned(make: Callable[..., Array], shape: tuple[int, ...], dtype: Any) -> Array:
-    """Return an array that begins where a line of the cache does, so that rows of it are in as few lines as can be."""
-    n_bytes = math.prod(shape) * np.dtype(dtype).itemsize
-    room = make(n_bytes + _VECTOR_BYTES, dtype=np.uint8)
+def _lanes(m: int, dtype: Any) -> int:
+    """Return how many numbers the vectors hold into which m columns are cut."""
+    size = int(np.dtype(dtype).itemsize)
+    lanes = _LEAST_BYTES // size
+    while lanes < min(m, _VECTOR_BYTES // size):
+        lanes *= 2
+    return lanes
+
+
+def _room(make: Callable[..., Array], n: int, V: Array) -> Array:
+    """Return n rows of whole vectors for the columns of V, the first of which begins where a line of the cache does."""
+    m, size = V.shape[1], V.itemsize
+    lanes = _lanes(m, V.dtype)
+    width = -(-m // lanes) * lanes
+    room = make(n * width * size + _VECTOR_BYTES, dtype=np.uint8)
     start = -room.ctypes.data % _VECTOR_BYTES
-    return np.asarray(room[start : start + n_bytes].view(dtype).reshape(shape))
+    return np.asarray(room[start : start + n * width * size].view(V.dtype).reshape(n, width))
 
 
-def _tiles(V: Array) -> Iterator[tuple[np.uintp, np.uintp | None, np.uintp | None]]:
-    """Yield where vectors begin that are multiplied together: up to three, None where fewer hold the columns.
+def _padded(V: Array) -> Array:
+    """Return V (p, m) with rows of whole vectors, zeros at their ends. The copy costs p m beside nnz m."""
+    copy = _room(np.empty, len(V), V)
+    copy[:, : V.shape[1]] = V
+    copy[:, V.shape[1] :] = 0
+    return copy
 
-    Columns come in equal shares. Vectors may overlap, as none reaches beyond its share; what is in two of them is
-    computed twice.
+
+def _by_tiles(kernel: Any, X: Any, given: Array, out: Array, m: int) -> None:
+    """Call the kernel for up to three vectors at a time, in equal shares; their places are None where it is fewer.
+
+    ``form`` has as many numbers as a vector, since the length of a tuple is part of its type.
     """
-    m, wide = V.shape[1], lanes(V.dtype)
-    n = -(-m // (_VECTORS * wide))
+    lanes = _lanes(m, given.dtype)
+    width = given.shape[1]
+    form = (0,) * lanes
+    n_vectors = width // lanes
+    n = -(-n_vectors // _VECTORS)
     for i in range(n):
-        first, stop = m * i // n, m * (i + 1) // n
-        starts = [*range(first, stop - wide, wide), stop - wide]
-        b, c = [np.uintp(start) for start in starts[1:]] + [None] * (_VECTORS - len(starts))
-        yield np.uintp(starts[0]), b, c
+        places = [np.uintp(lanes * j) for j in range(n_vectors * i // n, n_vectors * (i + 1) // n)]
+        a, b, c = places + [None] * (_VECTORS - len(places))
+        kernel(X.indptr, X.indices, X.data, given.reshape(-1), out.reshape(-1), width, form, a, b, c)
 
 
 class _Vector(types.Type):
     """Type of a vector in compiled code, which has none of its own."""
 
-    def __init__(self, dtype: Any) -> None:
+    def __init__(self, dtype: Any, n: int) -> None:
         self.dtype = dtype
-        self.n = 8 * _VECTOR_BYTES // dtype.bitwidth
-        super().__init__(f"Vector({dtype}, {self.n})")
+        self.n = n
+        super().__init__(f"Vector({dtype}, {n})")
 
 
 class _VectorModel(models.PrimitiveModel):
@@ -98,32 +110,31 @@ class _VectorModel(models.PrimitiveModel):
 register_model(_Vector)(_VectorModel)
 
 
-def _place(context: Any, builder: Any, array_type: Any, array: Any, place: Any) -> Any:
+def _place(context: Any, builder: Any, array_type: Any, array: Any, place: Any, vector: Any) -> Any:
     """Return the pointer to the vector at ``place`` of a 1-D array."""
     start = context.make_array(array_type)(context, builder, array).data
-    vector = context.get_value_type(_Vector(array_type.dtype))
-    return builder.bitcast(builder.gep(start, [place]), vector.as_pointer())
+    return builder.bitcast(builder.gep(start, [place]), context.get_value_type(vector).as_pointer())
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _zeros(typing: Any, array: Any) -> Any:
+def _zeros(typing: Any, array: Any, form: Any) -> Any:
     """Make a vector of zeros, of the type of the array."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return ir.Constant(context.get_value_type(signature.return_type), None)
 
-    return _Vector(array.dtype)(array), generate
+    return _Vector(array.dtype, form.count)(array, form), generate
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _load(typing: Any, array: Any, place: Any) -> Any:
+def _load(typing: Any, array: Any, place: Any, form: Any) -> Any:
     """Return the vector that begins at ``place``."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        pointer = _place(context, builder, signature.args[0], *arguments)
+        pointer = _place(context, builder, signature.args[0], *arguments[:2], signature.return_type)
         return builder.load(pointer, align=signature.args[0].dtype.bitwidth // 8)
 
-    return _Vector(array.dtype)(array, types.uintp), generate
+    return _Vector(array.dtype, form.count)(array, types.uintp, form), generate
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -131,7 +142,7 @@ def _store(typing: Any, array: Any, place: Any, vector: Any) -> Any:
     """Write the vector to ``place`` and what follows."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        pointer = _place(context, builder, signature.args[0], *arguments[:2])
+        pointer = _place(context, builder, signature.args[0], *arguments[:2], vector)
         builder.store(arguments[2], pointer, align=signature.args[0].dtype.bitwidth // 8)
         return context.get_dummy_value()
 
@@ -154,6 +165,23 @@ def _plus(typing: Any, total: Any, number: Any, vector: Any) -> Any:
     return total(total, number, vector), generate
 
 
+@intrinsic  # type: ignore[untyped-decorator]
+def _call_for(typing: Any, array: Any, place: Any) -> Any:
+    """Have the line of the cache at ``place`` brought near."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        start = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        pointer = builder.bitcast(builder.gep(start, [arguments[1]]), ir.IntType(8).as_pointer())
+        number = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [pointer.type, number, number, number])
+        prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+        # To be read and not written (0), as near as it gets (3), and data (1).
+        builder.call(prefetch, [pointer, *(ir.Constant(number, option) for option in (0, 3, 1))])
+        return context.get_dummy_value()
+
+    return types.void(array, types.uintp), generate
+
+
 def _compiled(function: Callable[..., Any]) -> Any:
     try:
         return njit(nogil=True, cache=True)(function)
@@ -161,22 +189,31 @@ def _compiled(function: Callable[..., Any]) -> Any:
         return njit(nogil=True)(function)
 
 
-def _times_of_rows(
-    indptr: Array, indices: Array, data: Array, V: Array, out: Array, width: int, a: Any, b: Any, c: Any
+# Places and rows are unsigned, since a signed index would be tested for counting from the end. What is done for b and c
+# is left out by the compiler where these are None, which is a type. Rows are called for ahead only where they have
+# several vectors: single ones come in time by themselves.
+@_compiled
+def _times(
+    indptr: Array, indices: Array, data: Array, V: Array, out: Array, width: int, form: Any, a: Any, b: Any, c: Any
 ) -> None:
-    # Unsigned, since a signed index would be tested for counting from the end. What is done for b and c is left out by
-    # the compiler where these are None, which is a type.
     m = np.uintp(width)
+    last = len(indices) - 1
     for i in range(len(indptr) - 1):
-        x = y = z = _zeros(V)
+        x = y = z = _zeros(V, form)
         for entry in range(indptr[i], indptr[i + 1]):
+            if b is not None:
+                row = np.uintp(indices[min(entry + _AHEAD, last)]) * m
+                _call_for(V, row + a)
+                _call_for(V, row + b)
+                if c is not None:
+                    _call_for(V, row + c)
             number = data[entry]
             row = np.uintp(indices[entry]) * m
-            x = _plus(x, number, _load(V, row + a))
+            x = _plus(x, number, _load(V, row + a, form))
             if b is not None:
-                y = _plus(y, number, _load(V, row + b))
+                y = _plus(y, number, _load(V, row + b, form))
             if c is not None:
-                z = _plus(z, number, _load(V, row + c))
+                z = _plus(z, number, _load(V, row + c, form))
         row = np.uintp(i) * m
         _store(out, row + a, x)
         if b is not None:
@@ -185,32 +222,30 @@ def _times_of_rows(
             _store(out, row + c, z)
 
 
-def _transposed_times_of_rows(
-    indptr: Array, indices: Array, data: Array, Z: Array, out: Array, width: int, a: Any, b: Any, c: Any
+@_compiled
+def _transposed_times(
+    indptr: Array, indices: Array, data: Array, Z: Array, out: Array, width: int, form: Any, a: Any, b: Any, c: Any
 ) -> None:
     m = np.uintp(width)
+    last = len(indices) - 1
     for i in range(len(indptr) - 1):
         row = np.uintp(i) * m
-        x = y = z = _load(Z, row + a)
+        x = y = z = _load(Z, row + a, form)
         if b is not None:
-            y = _load(Z, row + b)
+            y = _load(Z, row + b, form)
         if c is not None:
-            z = _load(Z, row + c)
+            z = _load(Z, row + c, form)
         for entry in range(indptr[i], indptr[i + 1]):
+            if b is not None:
+                row = np.uintp(indices[min(entry + _AHEAD, last)]) * m
+                _call_for(out, row + a)
+                _call_for(out, row + b)
+                if c is not None:
+                    _call_for(out, row + c)
             number = data[entry]
             row = np.uintp(indices[entry]) * m
-            # All are read before one is written: what is in two of them must be added once.
-            in_x = in_y = in_z = _plus(_load(out, row + a), number, x)
+            _store(out, row + a, _plus(_load(out, row + a, form), number, x))
             if b is not None:
-                in_y = _plus(_load(out, row + b), number, y)
+                _store(out, row + b, _plus(_load(out, row + b, form), number, y))
             if c is not None:
-                in_z = _plus(_load(out, row + c), number, z)
-            _store(out, row + a, in_x)
-            if b is not None:
-                _store(out, row + b, in_y)
-            if c is not None:
-                _store(out, row + c, in_z)
-
-
-_times = _compiled(_times_of_rows)
-_transposed_times = _compiled(_transposed_times_of_rows)
+                _store(out, row + c, _plus(_load(out, row + c, form), number, z))
