@@ -37,9 +37,12 @@ _MOST_PRODUCTS = 24
 _LEAST_SINGLE = 1e-28
 # Numbers of covariances from which on threads of our own are worth starting for a product with them.
 _WORTHWHILE_NUMBERS = 2**20
-# Up to so many features the Gram matrix is a sum over pieces of so many numbers, 4 MB, in threads of our own.
+# Up to so many features the Gram matrix is a sum over pieces of so many numbers, 4 MB, in threads of our own. Beyond, of
+# at most so many pieces, each of at least so many contexts, of which one more Gram matrix is a small part.
 _THIN = 200
 _PIECE_NUMBERS = 2**19
+_MOST_PIECES = 8
+_PIECE_CONTEXTS = 6
 # Residual, as a share of the r-th eigenvalue, that counts as none: a thousandth of the tolerance of solvers.
 EXACT = 1e-10
 
@@ -116,18 +119,28 @@ def _gram(S: Any, memory: ArrayMemory) -> Any:
     if memory.flattens_without_copy(S):
         # A view of the whole stack: one product, and no sum of p x p matrices over chunks.
         F = _rows(S, slice(0, k), memory)
-        if p <= _THIN and F.size > 4 * _PIECE_NUMBERS:
-            # Of a thin F the threads of BLAS, which share out columns, have too few. Pieces do not depend on their
-            # number.
-            step = _PIECE_NUMBERS // p
-            pieces = [F[i : i + step] for i in range(0, len(F), step)]
-            return sum(each(lambda rows: rows.T @ rows, pieces, n_workers()))
-        return F.T @ F
+        n_pieces = -(-F.size // _PIECE_NUMBERS) if p <= _THIN else _even_share(min(k // _PIECE_CONTEXTS, _MOST_PIECES))
+        workers = n_workers()
+        if n_pieces < workers or F.size < 4 * _PIECE_NUMBERS:
+            return F.T @ F
+        # Threads of BLAS, which share out columns, wait for each other: by a third of the time, and longer for a thin
+        # F. Pieces do not depend on their number.
+        step = -(-len(F) // n_pieces)
+        products = each(lambda i: F[i : i + step].T @ F[i : i + step], range(0, len(F), step), workers)
+        total = next(products)
+        for product in products:
+            total += product
+        return total
     gram = memory.send(np.zeros((p, p)))
     for part in context_chunks(S, memory):
         F = _rows(S, part, memory)
         gram += F.T @ F
     return gram
+
+
+def _even_share(n: int) -> int:
+    """Return the largest power of two up to n, or 0: pieces that two, four or eight threads end with at once."""
+    return 1 << (n.bit_length() - 1) if n else 0
 
 
 def _squared_times(S: Any, Q: Array, memory: ArrayMemory) -> Array:
