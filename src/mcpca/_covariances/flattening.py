@@ -8,6 +8,7 @@ stands in for the k times larger flattening, except where squaring costs digits.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -76,7 +77,10 @@ def flattening_basis(S: Any, q: int, r: int, memory: ArrayMemory = HOST, tol: fl
     if top is None:
         # On the host NumPy's eigh, and not SciPy's, which could stop at q: each brings a BLAS of its own, and the
         # threads of the one that has just multiplied still spin on the cores that the other needs.
-        w, U = (memory.receive(x) for x in memory.xp.linalg.eigh(_gram(S, memory)))
+        gram = _gram(S, memory)
+        # Threads of BLAS do not help below some size, and take long to wake up after those of our own.
+        with one_thread_each() if p <= _SMALL else nullcontext():
+            w, U = (memory.receive(x) for x in memory.xp.linalg.eigh(gram))
         # ``eigh`` sorts ascending. A copy of the q columns lets go of the other p - q, which a view would keep alive.
         top = w[::-1][:q], np.ascontiguousarray(U[:, ::-1][:, :q])
     eigenvalues, vectors = top

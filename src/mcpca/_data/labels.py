@@ -202,10 +202,12 @@ def read_labels(y: Any, argument: str = "y") -> Coded:
         return Coded(np.zeros(values.shape, dtype=np.intp), name_array([]))
     labels = plain_labels(values)
     missing = masked | _missing(labels)
+    if labels.dtype != object and not missing.any():
+        return Coded(*_coded(labels))
     index = np.full(len(labels), -1, dtype=np.intp)
     present = labels[~missing]
     if labels.dtype != object:
-        names, index[~missing] = np.unique(present, return_inverse=True)
+        index[~missing], names = _coded(present)
         return Coded(index, names)
     # Objects may have mixed types, which np.unique cannot sort, and several that mean the same, such as a Timestamp and
     # a datetime: distinct labels become plain ones first, and these are sorted.
@@ -215,6 +217,14 @@ def read_labels(y: Any, argument: str = "y") -> Coded:
     code_of = {label: position[name] for label, name in plain.items()}
     index[~missing] = [code_of[label] for label in present.tolist()]
     return Coded(index, name_array(ordered))
+
+
+def _coded(labels: Array) -> tuple[Array, Array]:
+    """Return the place (n,) of each label among the distinct ones, and these, sorted."""
+    # Rows of a context mostly stand together. Then one label for each run is sorted, and not one for each row.
+    starts = np.flatnonzero(np.concatenate([[True], labels[1:] != labels[:-1]])) if len(labels) else np.arange(0)
+    names, index = np.unique(labels[starts], return_inverse=True)
+    return np.repeat(index, np.diff(starts, append=len(labels))), names
 
 
 def sorted_names(names: Iterable[Any], argument: str = "y") -> list[Any]:

@@ -59,8 +59,6 @@ _APART = 0.02
 _F_WINDOW = 0.05
 # Maxima are first found to this tolerance; the joint refinement, if it succeeds, brings all digits.
 _COARSE_TOL = 1e-4
-# Numbers in covariances, 8 MB, up to which copies of them do not matter.
-_SMALL_NUMBERS = 2**20
 # Ratio of the r-th singular value to the first from which float32 resolves all directions well enough for that.
 _FLOAT32_SPREAD = 1e-2
 _AT_ONCE = "Converged; components do not depend on an order of deflation."
@@ -92,7 +90,7 @@ def solve(S: Covariances, core: Core, r: int, settings: Settings) -> SolverResul
     settings.report(_STAGE, 0, r)
     if part.whole is not None:
         # The covariances are in memory and a core would be hardly smaller: make it only if deflation needs it.
-        space = _space(part.whole, part.directions[:, :r], part.singular_values[:r], part.whole.size <= _SMALL_NUMBERS)
+        space = _Space(part.whole, part.directions[:, :r], part.singular_values[:r], None, part.whole)
         joint = _at_once(space, np.ones(part.n_contexts))
         if joint is not None:
             settings.report(_STAGE, r, r)
@@ -118,7 +116,11 @@ def _solve_core(core: Core, r: int, settings: Settings) -> tuple[SolverResult, J
     """
     T = core.tensor
     tol, max_iter, report = settings.tol, settings.max_iter, settings.report
-    space = _space(T, *row_space(T, r, leading=core.basis is not None), with_copies=True)
+    U, D = row_space(T, r, leading=core.basis is not None)
+    inner = np.ascontiguousarray(congruence(T, U).transpose(1, 0, 2))
+    # float32 takes half the time and has digits enough for _COARSE_TOL, unless some directions are too weak for it.
+    rounded = T.astype(_coarse_dtype(D), copy=False)
+    space = _Space(T, U, D, inner, rounded)
     # Slices that are combinations of contexts add up to the sum of all contexts with these weights.
     total = np.ones(len(T)) if core.mixture is None else core.mixture.sum(axis=0)
     joint = _at_once(space, total)
@@ -146,15 +148,6 @@ def _solve_core(core: Core, r: int, settings: Settings) -> tuple[SolverResult, J
     else:
         message = f"A component had not settled to tol={tol:.1e} after max_iter={max_iter} steps; raise either."
     return SolverResult(C, n_iter, settled, message), None
-
-
-def _space(T: Array, U: Array, D: Array, with_copies: bool) -> _Space:
-    """Return the space of slices T, with copies of these in the basis U and in the precision of power steps, or not."""
-    if not with_copies:
-        return _Space(T, U, D, None, T)
-    inner = np.ascontiguousarray(congruence(T, U).transpose(1, 0, 2))
-    # float32 takes half the time and has digits enough for _COARSE_TOL, unless some directions are too weak for it.
-    return _Space(T, U, D, inner, T.astype(_coarse_dtype(D), copy=False))
 
 
 def _coarse_dtype(D: Array) -> Any:
