@@ -47,6 +47,8 @@ from .landscape import Landscape, PowerSpace, landscape_of, power_space
 # Degrees of freedom of every context if the number of rows behind the covariances is unknown. For the place of the
 # maximum only ratios matter; the level matters for convergence, which is judged in standard errors.
 _ASSUMED_FREEDOM = 1000.0
+# Numbers in covariances, 4 MB, of which a solver may make copies in a fit, which has the rows beside them in any case.
+_SPARE_NUMBERS = 2**19
 # Tolerances of a solver if none is given: for covariances in memory, and for those by passes over rows, whose leading
 # directions are known to a tenth of a standard error: angles that are far smaller than that will do.
 _TOL = 1e-7
@@ -272,7 +274,7 @@ def decompose_checked(
     check_data_rank(r, core, S)
     # Weights enter once: here in the likelihood, or above in the squared error.
     freedom = degrees_of_freedom(counts, weights if is_likelihood else None, S.n_contexts)
-    settings = Settings(rng, tol, max_iter, report, freedom, noise)
+    settings = Settings(rng, tol, max_iter, report, freedom, noise, _SPARE_NUMBERS if with_measures else 0)
     result = _solve(S_weighted, core, r, solver, orthogonal, settings)
     if not result.converged:
         warn(result.message, ConvergenceWarning)
@@ -298,7 +300,7 @@ def decompose_checked(
         gradient=result.gradient,
         basis_residual=core.residual,
         basis_error=core.error,
-        space=power_space(core, loadings.A) if with_space else None,
+        space=power_space(core, loadings.A, result.turned) if with_space else None,
     )
     return decomposition, loadings.measures
 

@@ -329,13 +329,14 @@ def landscape_on_the_way(space: PowerSpace | Landscape | None) -> Landscape | No
     return space.landscape if is_known or space.cost <= _MOST_COST else None
 
 
-def power_space(core: Core, A: Array) -> PowerSpace:
+def power_space(core: Core, A: Array, turned: Array | None = None) -> PowerSpace:
     """Return the space that the power method climbs in at rank r, and the columns of A (p, r) in it.
 
     Where the core has a basis of q < p directions, the space is that of the core: V_l within these. Where it is the
     covariances themselves and V would be more than an eighth of them, it is that of the r leading directions. Cost
     O(e q^2 r), or O(k p^2 r) for the covariances themselves; memory O(e q r), or at most an eighth of them and 256 kB,
     unless r is more than half of p: then ``k r (r + 1) / 2`` numbers, in single precision if these resolve all r.
+    ``turned`` (k, r, r) are the covariances in the r leading directions, if they are known.
     """
     A = np.asarray(A, dtype=np.float64)
     r = A.shape[1]
@@ -347,7 +348,7 @@ def power_space(core: Core, A: Array) -> PowerSpace:
             sigma = part.singular_values[:r]
             dtype = np.float32 if sigma[-1] > _FLOAT32_SPREAD * sigma[0] else np.float64
             # Of size 1 whatever the unit: V has none.
-            return PowerSpace(_upper_halves(S, U / np.sqrt(sigma[0]), dtype), U.T @ A)
+            return PowerSpace(_upper_halves(S, U, turned, sigma[0], dtype), U.T @ A)
         V = _row_matrices(S, U)
         return PowerSpace(V / np.linalg.norm(V, axis=(1, 2), keepdims=True), A)
     U, D = row_space(part.tensor, r, leading=part.basis is not None)
@@ -372,12 +373,15 @@ def layouts_of_basis(V: Array) -> Layouts:
     )
 
 
-def _upper_halves(S: Array, U: Array, dtype: Any) -> Array:
-    """Return the upper halves of ``U^T S_i U`` (k, r (r + 1) / 2)."""
+def _upper_halves(S: Array, U: Array, turned: Array | None, unit: float, dtype: Any) -> Array:
+    """Return the upper halves of ``U^T S_i U / unit`` (k, r (r + 1) / 2), from these (k, r, r) if they are known."""
     rows, columns = np.triu_indices(U.shape[1])
     out = np.empty((len(S), len(rows)), dtype=dtype)
+    if turned is not None:
+        np.divide(turned[:, rows, columns], unit, out=out, casting="same_kind")
+        return out
     for chunk in context_chunks(S):
-        out[chunk] = congruence(S[chunk], U)[rows, :, columns].T
+        out[chunk] = congruence(S[chunk], U / np.sqrt(unit))[rows, :, columns].T
     return out
 
 

@@ -19,7 +19,7 @@ class Settings:
     All values have been checked. ``rng`` is the only source of random numbers; ``tol`` and ``max_iter`` mean what the
     solver says they mean (see ``decompose``); ``report(stage, done, total)`` reports progress. ``degrees_of_freedom``
     (k,) are the weights of contexts in a likelihood; ``noise`` is the model of what the components leave, for solvers
-    that have one.
+    that have one. ``spare_numbers`` is the size of covariances up to which copies of them do not matter.
     """
 
     rng: np.random.Generator
@@ -28,6 +28,7 @@ class Settings:
     report: Report
     degrees_of_freedom: Array
     noise: str | None = "isotropic"
+    spare_numbers: int = 0
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,8 @@ class SolverResult:
     components leave: (k,) by context, (p,) by feature, (k, p) by both, or None for a solver without a model of it.
     ``gradient`` is the certificate of a solver that has one: how far from a stationary point it ended, in the units of
     ``tol``. ``coordinates`` (q, r) are the components in the basis of the whole core that the solver was given, where
-    they lie in its span; None where they do not, or it is not known.
+    they lie in its span; None where they do not, or it is not known. ``turned`` (k, r, r) are the covariances in the
+    leading r directions of the core, if the solver has made them of the covariances themselves.
     """
 
     components: Array
@@ -50,6 +52,7 @@ class SolverResult:
     noise: Array | None = None
     gradient: float | None = None
     coordinates: Array | None = None
+    turned: Array | None = None
 
 
 Solve = Callable[[Covariances, Core, int, Settings], SolverResult]

@@ -90,11 +90,12 @@ def solve(S: Covariances, core: Core, r: int, settings: Settings) -> SolverResul
     settings.report(_STAGE, 0, r)
     if part.whole is not None:
         # The covariances are in memory and a core would be hardly smaller: make it only if deflation needs it.
-        space = _Space(part.whole, part.directions[:, :r], part.singular_values[:r], None, part.whole)
+        may_copy = part.whole.size <= settings.spare_numbers
+        space = _space(part.whole, part.directions[:, :r], part.singular_values[:r], may_copy)
         joint = _at_once(space, np.ones(part.n_contexts))
         if joint is not None:
             settings.report(_STAGE, r, r)
-            return SolverResult(joint.components, joint.n_iter, True, _AT_ONCE)
+            return SolverResult(joint.components, joint.n_iter, True, _AT_ONCE, turned=space.inner)
     result, joint = _solve_core(part, r, settings)
     # Without a basis the core has all features already; without ``joint`` there are no weights to remake components
     # from.
@@ -116,11 +117,7 @@ def _solve_core(core: Core, r: int, settings: Settings) -> tuple[SolverResult, J
     """
     T = core.tensor
     tol, max_iter, report = settings.tol, settings.max_iter, settings.report
-    U, D = row_space(T, r, leading=core.basis is not None)
-    inner = np.ascontiguousarray(congruence(T, U).transpose(1, 0, 2))
-    # float32 takes half the time and has digits enough for _COARSE_TOL, unless some directions are too weak for it.
-    rounded = T.astype(_coarse_dtype(D), copy=False)
-    space = _Space(T, U, D, inner, rounded)
+    space = _space(T, *row_space(T, r, leading=core.basis is not None), may_copy=True)
     # Slices that are combinations of contexts add up to the sum of all contexts with these weights.
     total = np.ones(len(T)) if core.mixture is None else core.mixture.sum(axis=0)
     joint = _at_once(space, total)
@@ -148,6 +145,15 @@ def _solve_core(core: Core, r: int, settings: Settings) -> tuple[SolverResult, J
     else:
         message = f"A component had not settled to tol={tol:.1e} after max_iter={max_iter} steps; raise either."
     return SolverResult(C, n_iter, settled, message), None
+
+
+def _space(T: Array, U: Array, D: Array, may_copy: bool) -> _Space:
+    """Return the space of slices T, with copies of these in the basis U and in the precision of power steps, or not."""
+    if not may_copy:
+        return _Space(T, U, D, None, T)
+    inner = np.ascontiguousarray(congruence(T, U).transpose(1, 0, 2))
+    # float32 takes half the time and has digits enough for _COARSE_TOL, unless some directions are too weak for it.
+    return _Space(T, U, D, inner, T.astype(_coarse_dtype(D), copy=False))
 
 
 def _coarse_dtype(D: Array) -> Any:
