@@ -319,6 +319,33 @@ def test_few_chunks_are_kept_and_a_chunk_that_failed_is_not(tmp_path, values, de
                 found[1290:1300]
 
 
+def read_three_times(tmp_path, n_bytes, largest):
+    """Return a dataset of 16 chunks of 0, 1, 2, ..., told to keep the first, after three readings at ends of chunks."""
+    values = np.arange(N, dtype=np.int32)
+    with h5py.File(tmp_path / "rows.h5", "w") as file:
+        file.create_dataset("data", data=values, chunks=(256,), compression="gzip")
+    with h5py.File(tmp_path / "rows.h5") as file:
+        found = direct(file["data"])
+        found.keep_first(n_bytes, largest)
+        for _ in range(3):
+            for first, stop in ((0, 1536), (1536, N)):
+                np.testing.assert_array_equal(found[first:stop], values[first:stop])
+        return found
+
+
+def test_first_chunks_are_kept_in_as_few_bytes_as_their_numbers_take(tmp_path, decoded):
+    found = read_three_times(tmp_path, 9 * 256, N)
+    assert {chunk.result().dtype for chunk in found._first._chunks.values()} == {np.dtype(np.uint16)}
+    # Four chunks of two bytes a number are decoded once, all others by each reading.
+    assert [decoded.count(number) for number in range(16)] == [1] * 4 + [3] * 12
+
+
+def test_chunks_with_unexpected_numbers_are_kept_as_they_are(tmp_path, decoded):
+    found = read_three_times(tmp_path, 9 * 256, 200)  # nine chunks of one byte a number, two of four
+    assert len(found._first._chunks) == 2
+    assert {chunk.result().dtype for number, chunk in found._first._chunks.items() if number} == {np.dtype(np.int32)}
+
+
 def test_no_library_is_needed_for_gzip(monkeypatch):
     look_up = builtins.__import__
 

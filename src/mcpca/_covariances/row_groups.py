@@ -25,7 +25,7 @@ from .._data.blocks import SCAN_BYTES, Room
 from .._data.contexts import Contexts
 from .._data.held_rows import held, memory_limit
 from .._data.labels import as_numbers
-from .._data.preprocessed import is_file
+from .._data.preprocessed import expect_rereads, is_file
 from .._data.read_ahead import blocks_ahead, steady_threads
 from .._data.sources import CSRDiskSource, CSRSource, DenseDiskSource, Source, as_source
 from .._utils.types import Array, Report
@@ -39,6 +39,9 @@ _PIECES_PER_GROUP = 16
 # Pieces that a block from a file is cut into, so that as many threads can share it. It must not follow the number of
 # threads, since the order of sums depends on it.
 _PIECES_PER_BLOCK = 4
+# Share of the memory for rows that decoded parts of a compressed file may take besides, where each panel takes a reading
+# of it. With half, most of the indices of a million cells are decoded once.
+_KEPT_SHARE = 0.5
 ON_DISK = (CSRDiskSource, DenseDiskSource)  # files of which single rows can be read
 
 
@@ -116,6 +119,9 @@ def whole_contexts(contexts: Contexts, wanted: Array, room: Room) -> Groups:
     yield from _grouped(contexts, _segments(contexts, in_memory, cut=False))
     # A panel has contexts from one source that fit into memory together, and takes one reading of the file.
     sizes = contexts.context_bytes()
+    for source in {id(source): source for source in contexts.sources if is_file(source)}.values():
+        if source.nbytes > memory_limit():
+            expect_rereads(source, int(_KEPT_SHARE * memory_limit()))
     panel: list[int] = []
     for i in wanted.tolist():
         if contexts.sources[i].in_memory:

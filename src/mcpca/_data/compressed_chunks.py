@@ -44,7 +44,7 @@ class ChunkedRows(ABC):
 
     Chunks of which all is wanted are decoded where they belong in the result; of others the result takes a part, and
     the last few are kept. Memory beside the result: for each thread a chunk, stored and decoded, and 16 MB of chunks
-    that are kept, or one chunk if that is larger.
+    that are kept, or one chunk if that is larger; and what ``keep_first`` is told to keep.
     """
 
     def __init__(self, dataset: Any) -> None:
@@ -56,6 +56,22 @@ class ChunkedRows(ABC):
         # Chunks along each axis; those at the end may reach beyond it, and are stored whole.
         self._grid = tuple(-(-n // length) for n, length in zip(self.shape, self.chunks, strict=True))
         self._kept = _RecentChunks(_KEPT_BYTES)
+        # Rows of chunks, from the first on, of which all are kept.
+        self._n_first = 0
+        self._first = _RecentChunks(0)
+        self._narrow = self.dtype
+
+    def keep_first(self, n_bytes: int, largest: int) -> None:
+        """Keep chunks from the first on, once they are decoded, up to so many bytes: for rows that are read repeatedly.
+
+        Of those that were read last none would be there any more when the next reading begins. Whole numbers up to
+        ``largest``, as all should be, are kept in as few bytes as that takes.
+        """
+        self._narrow = np.min_scalar_type(largest)
+        n_first = n_bytes // (math.prod(self.chunks) * math.prod(self._grid[1:]) * self._narrow.itemsize)
+        if n_first != self._n_first:
+            self._n_first = n_first
+            self._first = _RecentChunks(n_bytes)
 
     @abstractmethod
     def _opened(self) -> Any:
@@ -93,18 +109,24 @@ class ChunkedRows(ABC):
         a, b = max(begins[0], first), min(ends[0], first + len(out))
         place = out[(slice(a - first, b - first), *(slice(c, d) for c, d in zip(begins[1:], ends[1:], strict=True)))]
         key = chunk if len(chunk) > 1 else chunk[0]
-        whole = a == begins[0] and b == ends[0]
-        if whole and place.shape == self.chunks and place.flags.c_contiguous and key not in self._kept:
+        is_first = chunk[0] < self._n_first
+        kept = self._first if is_first else self._kept
+        # A chunk of which all rows are wanted is not wanted by the next read.
+        once = a == begins[0] and b == ends[0] and not is_first and key not in kept
+        if once and place.shape == self.chunks and place.flags.c_contiguous:
             self._decode(opened, chunk, place)
             return
 
         def decoded() -> Array:
             made = np.empty(self.chunks, dtype=self.dtype)
             self._decode(opened, chunk, made)
-            return made
+            if not is_first:
+                return made
+            small = made.astype(self._narrow)
+            # Of a damaged file numbers may be anything.
+            return small if np.array_equal(small, made) else made
 
-        # A chunk of which all rows are wanted is not wanted by the next read.
-        values = decoded() if whole and key not in self._kept else self._kept.get(key, decoded)
+        values = decoded() if once else kept.get(key, decoded)
         # At the edges chunks reach beyond the dataset: the part that is in it, and in the read.
         inside = (
             slice(a - begins[0], b - begins[0]),

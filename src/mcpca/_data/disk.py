@@ -31,6 +31,7 @@ from .blocks import (
     equal_blocks,
     row_numbers,
 )
+from .compressed_chunks import ChunkedRows
 from .file_faults import FileState, read_rows, reading
 from .hdf5_bytes import direct
 from .zarr_bytes import direct_zarr
@@ -245,6 +246,12 @@ class CSRDiskSource(_SparseDisk):
 
     Memory: indptr, the block that is asked for, and some 100 MB for parts of the file that are being read.
     """
+
+    def expect_rereads(self, n_bytes: int) -> None:
+        """Keep up to so many bytes decoded, if the file is compressed: it will be read several times."""
+        # Of the indices: they compress worst, and decoding them takes most of the time.
+        if isinstance(self._indices, ChunkedRows):
+            self._indices.keep_first(n_bytes, self.shape[1] - 1)
 
     def gather(self, rows: slice | Array, room: Room | None = None) -> RowBlock:
         """Return these rows in this order; unwanted rows in between are read only within a chunk.

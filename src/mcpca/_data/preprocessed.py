@@ -138,6 +138,13 @@ def is_file(source: Any) -> bool:
     return isinstance(_before_steps(source), (CSRDiskSource, CSCDiskSource, DenseDiskSource))
 
 
+def expect_rereads(source: Any, n_bytes: int) -> None:
+    """Let a compressed file keep up to so many decoded bytes, since its rows will be read several times."""
+    file = _before_steps(source)
+    if isinstance(file, CSRDiskSource):
+        file.expect_rereads(n_bytes)
+
+
 def _before_steps(source: Any) -> Any:
     return source.raw if isinstance(source, PreprocessedSource) else source
 
