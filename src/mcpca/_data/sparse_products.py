@@ -22,7 +22,7 @@ from .._utils.types import Array
 
 # Bytes of sparse rows from which on compiled products are used: there a fit by SciPy's takes some two seconds, and to
 # import Numba half a second.
-_WORTHWHILE_BYTES = 2**27
+_WORTHWHILE_BYTES = 2**26
 # The compiled products within ``compiled_products``, else None. Threads of ``each`` have it from their caller.
 _kernels: ContextVar[ModuleType | None] = ContextVar("kernels", default=None)
 
