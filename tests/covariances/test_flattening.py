@@ -35,10 +35,9 @@ def test_covariances_of_zeros_have_a_basis():
     np.testing.assert_allclose(vectors.T @ vectors, np.eye(4), atol=1e-12)
 
 
-@pytest.mark.parametrize("p", [60, 250])
-def test_pieces_and_threads_change_nothing_but_rounding(rng, monkeypatch, p):
-    """60 features: the Gram matrix is a sum over pieces; 250 in three contexts: products are."""
-    k = 40 if p == 60 else 3
+@pytest.mark.parametrize(("k", "p"), [(40, 60), (27, 250), (3, 250)])
+def test_pieces_and_threads_change_nothing_but_rounding(rng, monkeypatch, k, p):
+    """The Gram matrix is a sum over pieces, more of them with few features; in three contexts products are."""
     S = sampled_problem(rng, k, p, 5, 300, 0.1)[2]
     monkeypatch.setattr(flattening, "_PIECE_NUMBERS", 2**13)
     monkeypatch.setattr(flattening, "_WORTHWHILE_NUMBERS", 0)

@@ -13,6 +13,7 @@ from mcpca._covariances import flattening
 from mcpca._covariances.stack import CovarianceStack
 from mcpca._covariances.subspace import compress
 from mcpca._covariances.validation import check_covariances
+from mcpca._model.landscape import power_space
 from mcpca._solvers import climbing, mspm
 from mcpca._solvers.interface import Settings
 from twins import compose, design_loadings, random_problem, relative_error, sampled_problem, sequential_mspm
@@ -344,8 +345,19 @@ def test_wide_ranks_need_no_core(rng, dtype):
     settings = Settings(rng, 1e-6, 500, lambda *call: None, np.full(40, 299.0))
     wide = mspm.solve(CovarianceStack(S), lazy, 20, settings)
     assert not made
+    assert wide.turned is None
     narrow = mspm.solve(CovarianceStack(S), replace(core, whole=None), 20, settings)
     np.testing.assert_allclose(np.abs((wide.components * narrow.components).sum(axis=0)), 1, atol=1e-12)
+    # With room for copies of small covariances.
+    copied = mspm.solve(CovarianceStack(S), lazy, 20, replace(settings, spare_numbers=S.size))
+    assert not made
+    np.testing.assert_allclose(np.abs((copied.components * wide.components).sum(axis=0)), 1, atol=1e-12)
+    U = core.directions[:, :20]
+    np.testing.assert_allclose(copied.turned, U.T @ S @ U, atol=1e-12 * np.abs(S).max())
+    A = wide.components
+    with_copies, without = (power_space(core, A, turned) for turned in (copied.turned, None))
+    assert with_copies.matrices.dtype == without.matrices.dtype
+    np.testing.assert_allclose(with_copies.matrices, without.matrices, atol=1e-6 * np.abs(without.matrices).max())
 
 
 def workspace_of_eigh(S):

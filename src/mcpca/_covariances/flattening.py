@@ -38,8 +38,8 @@ _MOST_PRODUCTS = 24
 _LEAST_SINGLE = 1e-28
 # Numbers of covariances from which on threads of our own are worth starting for a product with them.
 _WORTHWHILE_NUMBERS = 2**20
-# Up to so many features the Gram matrix is a sum over pieces of so many numbers, 4 MB, in threads of our own. Beyond, of
-# at most so many pieces, each of at least so many contexts, of which one more Gram matrix is a small part.
+# Up to so many features the Gram matrix is a sum over pieces of so many numbers, 4 MB, in threads of our own. Beyond,
+# of at most so many pieces, each of at least so many contexts, of which one more Gram matrix is a small part.
 _THIN = 200
 _PIECE_NUMBERS = 2**19
 _MOST_PIECES = 8

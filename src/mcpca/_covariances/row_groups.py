@@ -39,8 +39,8 @@ _PIECES_PER_GROUP = 16
 # Pieces that a block from a file is cut into, so that as many threads can share it. It must not follow the number of
 # threads, since the order of sums depends on it.
 _PIECES_PER_BLOCK = 4
-# Share of the memory for rows that decoded parts of a compressed file may take besides, where each panel takes a reading
-# of it. With half, most of the indices of a million cells are decoded once.
+# Share of the memory for rows that decoded parts of a compressed file may take besides, where each panel takes a
+# reading of it. With half, most of the indices of a million cells are decoded once.
 _KEPT_SHARE = 0.5
 ON_DISK = (CSRDiskSource, DenseDiskSource)  # files of which single rows can be read
 

@@ -219,8 +219,8 @@ def mix_contexts(packed: PackedSlices, r: int, e: int) -> tuple[Array, Array]:
     # In the upper half rows <= columns, so columns < r says that both directions are among the first r.
     among_top = np.flatnonzero(columns < r)
     first = among_top[np.argsort((columns - rows)[among_top], kind="stable")[:e]]
-    # One step of subspace iteration, Q <- qr(P P^T Q), with P the packed entries of the first r directions only. Its span
-    # is that of P P^T of the columns themselves; of unit length, so that none is lost beside larger ones.
+    # One step of subspace iteration, Q <- qr(P P^T Q), with P the packed entries of the first r directions only. Its
+    # span is that of P P^T of the columns themselves; of unit length, so that none is lost beside larger ones.
     columns_of_first = halves[:, first]
     lengths = np.linalg.norm(columns_of_first, axis=0)
     pull = halves.T @ (columns_of_first / np.maximum(lengths, np.finfo(float).tiny))

@@ -13,8 +13,7 @@ compiled is kept on disk, in the folder that Numba chooses, if there is one.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -110,8 +109,9 @@ class _VectorModel(models.PrimitiveModel):
 register_model(_Vector)(_VectorModel)
 
 
-def _place(context: Any, builder: Any, array_type: Any, array: Any, place: Any, vector: Any) -> Any:
-    """Return the pointer to the vector at ``place`` of a 1-D array."""
+def _place(context: Any, builder: Any, array_type: Any, arguments: Any, vector: Any) -> Any:
+    """Return the pointer to a vector of this type; ``arguments`` begin with a 1-D array and its place there."""
+    array, place = arguments[:2]
     start = context.make_array(array_type)(context, builder, array).data
     return builder.bitcast(builder.gep(start, [place]), context.get_value_type(vector).as_pointer())
 
@@ -131,7 +131,7 @@ def _load(typing: Any, array: Any, place: Any, form: Any) -> Any:
     """Return the vector that begins at ``place``."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        pointer = _place(context, builder, signature.args[0], *arguments[:2], signature.return_type)
+        pointer = _place(context, builder, signature.args[0], arguments, signature.return_type)
         return builder.load(pointer, align=signature.args[0].dtype.bitwidth // 8)
 
     return _Vector(array.dtype, form.count)(array, types.uintp, form), generate
@@ -142,7 +142,7 @@ def _store(typing: Any, array: Any, place: Any, vector: Any) -> Any:
     """Write the vector to ``place`` and what follows."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        pointer = _place(context, builder, signature.args[0], *arguments[:2], vector)
+        pointer = _place(context, builder, signature.args[0], arguments, vector)
         builder.store(arguments[2], pointer, align=signature.args[0].dtype.bitwidth // 8)
         return context.get_dummy_value()
 
