@@ -20,9 +20,10 @@ import scipy.sparse
 
 from .._utils.types import Array
 
-# Bytes of sparse rows from which on compiled products are used: there a fit by SciPy's takes some two seconds, and to
-# import Numba half a second.
-_WORTHWHILE_BYTES = 2**26
+# Bytes of sparse rows from which on compiled products are used. They save half a second of a fit there, and the first
+# fit of a process has to import Numba and what is compiled, which takes about a second: larger data gain at once,
+# smaller ones only where they are fitted several times.
+_WORTHWHILE_BYTES = 2**28
 # The compiled products within ``compiled_products``, else None. Threads of ``each`` have it from their caller.
 _kernels: ContextVar[ModuleType | None] = ContextVar("kernels", default=None)
 

@@ -7,7 +7,7 @@ Entries are added in SciPy's order; sums differ from SciPy's by rounding, where 
 once. What is left is mostly the time in which dense rows arrive from the cache. So they consist of whole vectors, none
 of which is in two lines of it, and are called for some entries ahead.
 
-Importing this module imports Numba, which takes half a second: ``_data.sparse_products`` knows when that pays. What is
+Importing this module imports Numba, which takes about a second: ``_data.sparse_products`` knows when that pays. What is
 compiled is kept on disk, in the folder that Numba chooses, if there is one.
 """
 
