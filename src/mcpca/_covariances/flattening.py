@@ -128,7 +128,7 @@ def _gram(S: Any, memory: ArrayMemory) -> Any:
         if n_pieces < workers or F.size < 4 * _PIECE_NUMBERS:
             return F.T @ F
         # Threads of BLAS, which share out columns, wait for each other: by a third of the time, and longer for a thin
-        # F. Pieces do not depend on their number.
+        # F. Pieces do not depend on the number of threads; only whether there are any does, above.
         step = -(-len(F) // n_pieces)
         products = each(lambda i: F[i : i + step].T @ F[i : i + step], range(0, len(F), step), workers)
         total = next(products)
