@@ -22,6 +22,7 @@ import json
 import os
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -36,9 +37,13 @@ from .._utils.wording import listed
 from .code_digest import code_digest
 
 FORMAT = "mcpca-checkpoint"
-# A crash loses at most this much work of the pass under way. Writing more often costs more: each time the totals of
-# all passes go to disk, and the means alone can be hundreds of megabytes.
+# A crash loses about this much work of the pass under way. Writing more often costs more: each time the totals of all
+# passes go to disk, and the means alone can be hundreds of megabytes.
 _SECONDS_BETWEEN_WRITINGS = 60.0
+# Share of the time of a fit that writing may take. After one that took longer than the second number, the next comes
+# only when it does not take more than that: the passes in between are lost if the process is killed.
+_SHARE_OF_TIME = 0.1
+_NEGLIGIBLE_SECONDS = 0.25
 _SHOWN = 3  # contexts, parameters or arrays listed in an error; the rest are counted
 _MARKS = "marks"
 # More arrays than any fit has. A header that lists more is damaged, and would keep the reader busy with their names.
@@ -87,6 +92,8 @@ class Checkpoint:
         self._next = 0  # index of the finished pass that ``recall`` returns next
         # Monotonic, since the system clock may be set back.
         self._written = time.monotonic()
+        self._pause = 0.0  # seconds from then on in which nothing is written
+        self._has_unwritten = False  # a finished pass that is not on file
         self._draws = draws
         self._draws_state: Any = None
         self._lock: Lock | None = None
@@ -123,6 +130,10 @@ class Checkpoint:
         return self
 
     def __exit__(self, kind: Any, *_: object) -> None:
+        if kind is not None and self._has_unwritten:
+            # The fit has failed for a reason of its own, which is what the user has to be told.
+            with suppress(OSError):
+                self._write(None)
         if self._lock is not None:
             self._lock.give_back()
         # Only after a failure: a fit that succeeds has used its draws.
@@ -160,7 +171,7 @@ class Checkpoint:
         return under_way.groups, under_way.rows
 
     def during(self, under_way: PassUnderWay, marks: Array | None = None) -> None:
-        """Save the totals of the pass under way, unless the file was written less than a minute ago.
+        """Save the totals of the pass under way, unless the file was written less than a minute or so ago.
 
         ``marks`` (k,) are those of the rows so far, in the pass that makes them.
         """
@@ -168,11 +179,14 @@ class Checkpoint:
             return
         # Kept even if nothing is written now: ``after`` writes them with the totals of the pass.
         self.marks = self.marks if marks is None else marks
-        if time.monotonic() - self._written >= _SECONDS_BETWEEN_WRITINGS:
+        if self._is_due(_SECONDS_BETWEEN_WRITINGS):
             self._write(under_way)
 
     def after(self, stage: str, totals: list[Array]) -> None:
-        """Save the totals of a finished pass, and make them read-only: every later save writes them again."""
+        """Keep the totals of a finished pass, and save them, at once or with those of a later one.
+
+        They are made read-only, since every later save writes them again.
+        """
         if self.path is None:
             return
         # Kept without a copy, so they must not change before the next save.
@@ -180,7 +194,13 @@ class Checkpoint:
             total.flags.writeable = False
         self._finished.append(FinishedPass(stage, list(totals)))
         self._next = len(self._finished)  # what this process has computed is not recalled
-        self._write(None)
+        self._has_unwritten = True
+        if self._is_due(0.0):
+            self._write(None)
+
+    def _is_due(self, seconds: float) -> bool:
+        """Whether to write: so many seconds after the last writing, or more if that took long."""
+        return time.monotonic() - self._written >= max(seconds, self._pause)
 
     def finish(self) -> None:
         """Delete the file: the fit is done."""
@@ -252,6 +272,7 @@ class Checkpoint:
             header["under_way"] = _in_json(under_way.stage, under_way.totals) | progress
         if self.marks is not None:
             arrays[_MARKS] = self.marks
+        begin = time.monotonic()
         try:
             write_file(self.path, FORMAT, arrays, header)
         except OSError as error:
@@ -261,6 +282,9 @@ class Checkpoint:
                 "unchanged. Free some space and call fit again to resume, or pass checkpoint=None",
             ) from error
         self._written = time.monotonic()
+        took = self._written - begin
+        self._pause = took / _SHARE_OF_TIME if took > _NEGLIGIBLE_SECONDS else 0.0
+        self._has_unwritten = False
 
     def _read(self, path: Path) -> None:
         arrays, header = read_file(path, FORMAT, "checkpoint", "fit(..., checkpoint=path)", _members)

@@ -205,7 +205,7 @@ def _after_first_pass(rows: StreamedCovariances, e: int) -> FitData:
     """Return the data of a fit by passes, where ``rows`` are the user's times ``2^-e``."""
     contexts = rows.contexts
     # Means are reported in the units and in the precision of the user's rows; passes keep theirs in float64.
-    means = np.ldexp(rows.means, e).astype(contexts.dtype, copy=False)
+    means = (np.ldexp(rows.means, e) if e else rows.means).astype(contexts.dtype, copy=False)
     nuisance = rows.nuisance
     counts = contexts.n_samples if nuisance is None else contexts.n_samples - nuisance.ranks
     return FitData(rows, contexts.names, means, counts, contexts, exponent=e, nuisance=nuisance)

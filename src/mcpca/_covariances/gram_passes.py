@@ -117,15 +117,15 @@ def multiply(contexts: Contexts, passes: Passes, gram: GramInParts) -> GramTotal
     return totals
 
 
-def multiply_and_sum_rows(contexts: Contexts, passes: Passes, gram: Gram) -> tuple[GramTotals, Array, Array]:
-    """Run the pass for contexts that all fit into memory; also return sums of their rows (k, p) and of squares (k,)."""
+def multiply_and_find_means(contexts: Contexts, passes: Passes, gram: Gram) -> tuple[GramTotals, Array, Array]:
+    """Run the pass for contexts that all fit into memory; also return their means (k, p) and sums of squares (k,)."""
     k = len(contexts.names)
-    row_sums = np.zeros((k, contexts.n_features))
+    means = np.zeros((k, contexts.n_features))
     squares = np.zeros((k, 1))
     sums = _zeros(gram)
-    kernel = partial(with_row_squares, gram.with_row_sums, SquareLengths(), len(sums) + 1)
-    run_pass(contexts, passes, "means and basis", kernel, [*sums, row_sums, squares], whole=np.arange(k))
-    return GramTotals(*sums), row_sums, squares[:, 0]
+    kernel = partial(with_row_squares, gram.with_means, SquareLengths(), len(sums) + 1)
+    run_pass(contexts, passes, "means and basis", kernel, [*sums, means, squares], whole=np.arange(k))
+    return GramTotals(*sums), means, squares[:, 0]
 
 
 def _zeros(gram: Gram) -> list[Array]:

@@ -21,7 +21,7 @@ from .._data.contexts import Contexts
 from .._data.low_rank_rows import LowRankRows, dense_rows
 from .._data.projection import offset_scores
 from .._data.scatter import add_centred
-from .._data.sparse_products import times, transposed_times
+from .._data.sparse_products import row_kernels, times, transposed_times
 from .._utils.types import Array
 from .passes import Kernel
 
@@ -107,6 +107,9 @@ class SquareLengths:
         if isinstance(X, LowRankRows):
             return X.row_squares(self.weights)
         if scipy.sparse.issparse(X):
+            kernels = row_kernels(X) if self.weights is None else None
+            if kernels is not None:
+                return np.asarray(kernels.squared_lengths(X))
             # In the precision of the rows, added up in double: each square is rounded once.
             squares = X.data * X.data
             if self.weights is not None:

@@ -148,7 +148,7 @@ def run_pass(
     # The totals of an interrupted pass cover its first groups, which come in the same order again. Both numbers are 0
     # unless this is the pass that was under way when the file was last written.
     skipped, skipped_rows = checkpoint.resume(stage, totals)
-    rows = _wanted_rows(contexts, passes.room, whole, only)
+    rows = _wanted_rows(contexts, passes, whole, only)
     # In the first pass only. It reads all rows of all contexts, whatever its stage, so its marks cover everything.
     marking = checkpoint.marking
     marks = np.zeros(len(contexts.names), dtype=np.uint64)  # sums of these wrap, as marks are meant to
@@ -247,10 +247,13 @@ class _WantedRows(NamedTuple):
     threads: AbstractContextManager[None] = nullcontext()  # which can be entered as often as one likes
 
 
-def _wanted_rows(contexts: Contexts, room: Room, whole: Array | None, only: int | None) -> _WantedRows:
+def _wanted_rows(contexts: Contexts, passes: Passes, whole: Array | None, only: int | None) -> _WantedRows:
     # Groups are generated as they are read, so the number of rows for progress has to come from the contexts.
     if whole is not None:
-        return _WantedRows(whole_contexts(contexts, whole, room), int(contexts.n_samples[whole].sum()))
+        # To and fro, and by the number of the pass, which is the same in a fit that was resumed.
+        backwards = passes.ledger.n_passes % 2 == 0
+        groups = whole_contexts(contexts, whole, passes.room, backwards=backwards)
+        return _WantedRows(groups, int(contexts.n_samples[whole].sum()))
     if only is not None:
         return _WantedRows(one_context(contexts, only), int(contexts.n_samples[only]))
     return _WantedRows(all_rows(contexts, ahead=True), int(contexts.n_samples.sum()), steady_threads(contexts))
@@ -265,36 +268,36 @@ def _add_group(
     """
     k = len(contexts.names)
 
-    def of_piece(piece: Piece) -> tuple[list[Sum], Array | None]:
+    def of_piece(piece: Piece) -> tuple[list[Sum], bool, Array | None]:
         X, codes = piece.load()
-        # NaN and infinite values spread to the sums, where checking for them costs next to nothing.
+        # NaN and infinite values spread to the sums, where checking for them costs next to nothing while they are in
+        # the cache.
         with np.errstate(invalid="ignore", over="ignore"):
-            return kernel(X, codes), marks_of(X, codes, k) if marking else None
+            sums = kernel(X, codes)
+            is_finite = all(_is_finite(item) for item in sums if not isinstance(item.key, context_sums.Squared))
+            return sums, is_finite, marks_of(X, codes, k) if marking else None
 
     marks = np.zeros(k, dtype=np.uint64)
     # Pieces are not kept in a variable: their rows must be released before the next group is read.
-    for sums, piece_marks in _over_pieces(of_piece, group.pieces()):
+    for sums, is_finite, piece_marks in _over_pieces(of_piece, group.pieces()):
+        # Before anything is added, so that no checkpoint ever holds totals that are not finite.
+        if not is_finite:
+            _explain(contexts)
         # Results come in the order of the pieces, whichever thread is done first: floating-point addition is not
         # associative, and totals must not depend on timing.
         for item in sums:
             if isinstance(item.key, context_sums.Squared):
                 waiting.append(item)
             else:
-                _add_finite(item, contexts, totals)
+                context_sums.add(totals, item)
         if piece_marks is not None:
             marks += piece_marks
     return marks
 
 
-def _add_finite(item: Sum, contexts: Contexts, totals: list[Array]) -> None:
-    """Add the item to its total, or raise if it is not finite."""
-    # Before it is added, so that no checkpoint ever holds totals that are not finite. One NaN or infinity makes the sum
-    # of all values NaN or infinite, so that a single number has to be tested.
-    with np.errstate(invalid="ignore"):  # infinities of both signs
-        total = item.value.sum(dtype=np.float64)
-    if not np.isfinite(total):
-        _explain(contexts)
-    context_sums.add(totals, item)
+def _is_finite(item: Sum) -> bool:
+    """Whether all values are finite: one NaN or infinity makes their sum NaN or infinite, the only number to test."""
+    return bool(np.isfinite(item.value.sum(dtype=np.float64)))
 
 
 def _add_waiting(waiting: list[Sum], contexts: Contexts, totals: list[Array], least: int) -> bool:
@@ -303,8 +306,11 @@ def _add_waiting(waiting: list[Sum], contexts: Contexts, totals: list[Array], le
         return False
     with np.errstate(invalid="ignore", over="ignore"):
         item = context_sums.squared(waiting)
+        is_finite = _is_finite(item)
     waiting.clear()
-    _add_finite(item, contexts, totals)
+    if not is_finite:
+        _explain(contexts)
+    context_sums.add(totals, item)
     return True
 
 

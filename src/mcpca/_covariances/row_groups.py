@@ -28,11 +28,15 @@ from .._data.labels import as_numbers
 from .._data.preprocessed import expect_rereads, is_file
 from .._data.read_ahead import blocks_ahead, steady_threads
 from .._data.sources import CSRDiskSource, CSRSource, DenseDiskSource, Source, as_source
+from .._data.sparse_products import compiled_rows
 from .._utils.types import Array, Report
 
 # Bytes of rows in a piece, 8 MB. With larger ones threads idle at the end of a group, and take more memory, since each
 # holds a copy of its piece. With smaller ones products have few rows, and there are more sums to add.
 _PIECE_BYTES = 2**23
+# And of those that a panel is cut into, 12 MB, where they are views. Each adds a product of p numbers a direction to the
+# total, which takes as long as to multiply some hundred rows; larger pieces leave the cache while they are multiplied.
+_PANEL_PIECE_BYTES = 3 * 2**22
 # Pieces in a group of rows in memory. With more, checkpoints are written less often and more sums wait to be added in
 # order; with fewer, threads more often wait for the last piece of a group.
 _PIECES_PER_GROUP = 16
@@ -109,33 +113,41 @@ def all_rows(contexts: Contexts, *, ahead: bool = False) -> Groups:
     yield from _grouped(contexts, _segments(contexts, gathered, cut=True))
 
 
-def whole_contexts(contexts: Contexts, wanted: Array, room: Room) -> Groups:
+def whole_contexts(contexts: Contexts, wanted: Array, room: Room, *, backwards: bool = False) -> Groups:
     """Yield the rows of the wanted contexts, with all rows of a context in one piece.
 
-    Rows that are not in memory are gathered in ``room``, so a group must be finished before the next is loaded.
+    Rows that are not in memory are gathered in ``room``, so a group must be finished before the next is loaded. With
+    ``backwards`` the groups of these come in the opposite order, and so begin with rows that are there already if the
+    pass before has ended with them.
     """
     # Of rows in memory a piece is gathered when its turn comes, so no panels are needed.
     in_memory = [i for i in wanted.tolist() if contexts.sources[i].in_memory]
     yield from _grouped(contexts, _segments(contexts, in_memory, cut=False))
-    # A panel has contexts from one source that fit into memory together, and takes one reading of the file.
-    sizes = contexts.context_bytes()
+    # A panel takes one reading of the file.
     for source in {id(source): source for source in contexts.sources if is_file(source)}.values():
         if source.nbytes > memory_limit():
             expect_rereads(source, int(_KEPT_SHARE * memory_limit()))
-    panel: list[int] = []
+    panels = _panels(contexts, wanted)
+    for panel in reversed(panels) if backwards else panels:
+        yield _panel(contexts, panel, room)
+
+
+def _panels(contexts: Contexts, wanted: Array) -> list[list[int]]:
+    """Divide the wanted contexts that are not in memory into parts of one source each that fit there together."""
+    sizes = contexts.context_bytes()
+    panels: list[list[int]] = []
     for i in wanted.tolist():
         if contexts.sources[i].in_memory:
             continue
         # A panel is closed where the next context would not fit. One that is larger than the limit by itself would be
         # read all the same, alone; ``multiply`` keeps those away.
-        if panel:
-            same_source = contexts.sources[panel[0]] is contexts.sources[i]
-            if not same_source or sizes[panel].sum() + sizes[i] > memory_limit():
-                yield _panel(contexts, panel, room)
-                panel = []
-        panel.append(i)
-    if panel:
-        yield _panel(contexts, panel, room)
+        panel = panels[-1] if panels else []
+        same_source = bool(panel) and contexts.sources[panel[0]] is contexts.sources[i]
+        if same_source and sizes[panel].sum() + sizes[i] <= memory_limit():
+            panel.append(i)
+        else:
+            panels.append([i])
+    return panels
 
 
 def one_context(contexts: Contexts, i: int) -> Groups:
@@ -149,8 +161,10 @@ def _read_in_order(contexts: Contexts, source: Source) -> bool:
     return not source.in_memory and not contexts.resampled
 
 
-def _segments(contexts: Contexts, wanted: list[int], *, cut: bool) -> Iterator[list[_Segment]]:
-    """Yield lists of segments of one source with about ``_PIECE_BYTES``; only with ``cut`` are contexts divided."""
+def _segments(
+    contexts: Contexts, wanted: list[int], *, cut: bool, n_bytes: int = _PIECE_BYTES
+) -> Iterator[list[_Segment]]:
+    """Yield lists of segments of one source with about ``n_bytes``; only with ``cut`` are contexts divided."""
     piece: list[_Segment] = []
     size = 0.0
     source = None
@@ -158,13 +172,13 @@ def _segments(contexts: Contexts, wanted: list[int], *, cut: bool) -> Iterator[l
         # An average over the source: rows of sparse matrices differ, and a piece need not be exact.
         row_bytes = contexts.row_bytes(i)
         n = int(contexts.n_samples[i])
-        step = max(1, int(_PIECE_BYTES // max(row_bytes, 1))) if cut else n
+        step = max(1, int(n_bytes // max(row_bytes, 1))) if cut else n
         for start in range(0, n, step):
             stop = min(start + step, n)
             added = (stop - start) * row_bytes
             # A piece is one ``gather``, so it cannot span two sources. Small contexts share a piece; without ``cut`` a
             # context larger than the bound is a piece by itself.
-            if piece and (contexts.sources[i] is not source or size + added > _PIECE_BYTES):
+            if piece and (contexts.sources[i] is not source or size + added > n_bytes):
                 yield piece
                 piece = []
                 size = 0.0
@@ -236,17 +250,24 @@ def _panel(contexts: Contexts, chosen: list[int], room: Room) -> Group:
         # they are runs, in the order of the contexts.
         ends = np.cumsum(counts)
         places: list[slice | Array] = [slice(e - n, e) for e, n in zip(ends.tolist(), counts.tolist(), strict=True)]
-        if not isinstance(rows, slice):
-            # Read in the order of the file, which is fastest; pieces then pick the rows of their contexts. Rows that a
+        source = contexts.sources[chosen[0]]
+        # Each row goes straight to its context where the loop that copies it is compiled.
+        goes_anywhere = isinstance(source, CSRDiskSource) and compiled_rows()
+        if not isinstance(rows, slice) and not goes_anywhere:
+            # Put in the order of the file, which is fastest; pieces then pick the rows of their contexts. Rows that a
             # resampled context has twice are read once.
-            is_wanted = np.zeros(contexts.sources[chosen[0]].shape[0], dtype=bool)
+            is_wanted = np.zeros(source.shape[0], dtype=bool)
             is_wanted[rows] = True
             rows = np.flatnonzero(is_wanted)
             place_of_row = np.cumsum(is_wanted) - 1
             places = [place_of_row[part] for part in numbers]
-        source = contexts.sources[chosen[0]]
-        # Only these sources can gather into a given buffer.
-        gathered = source.gather(rows, room) if isinstance(source, ON_DISK) else source.gather(rows)
+        key = id(source), tuple(chosen)
+        gathered: Any = room.kept(key)
+        if gathered is None:
+            # Only these sources can gather into a given buffer, and consecutive rows they read elsewhere.
+            gathered = source.gather(rows, room) if isinstance(source, ON_DISK) else source.gather(rows)
+            if isinstance(source, ON_DISK) and not isinstance(rows, slice):
+                room.keep(key, gathered)
         # Blocks of a source are canonical, which need not be found out again.
         is_sparse = scipy.sparse.issparse(gathered)
         block = CSRSource(gathered, "X", canonical=True) if is_sparse else as_source(gathered, "X")
@@ -255,7 +276,7 @@ def _panel(contexts: Contexts, chosen: list[int], room: Room) -> Group:
             contexts, sources=[block] * len(chosen), rows=places, n_samples=counts, names=contexts.names[chosen]
         )
         # Positions in ``chosen`` are contexts here; ``_gather_as`` turns them back into contexts of the fit.
-        pieces = _segments(inside, list(range(len(chosen))), cut=False)
+        pieces = _segments(inside, list(range(len(chosen))), cut=False, n_bytes=_PANEL_PIECE_BYTES)
         codes = np.array(chosen)
         return [Piece(partial(_gather_as, codes, inside, segments), _count_rows(segments)) for segments in pieces]
 

@@ -24,12 +24,13 @@ import numpy as np
 
 from .._data.contexts import Contexts
 from .._data.held_rows import memory_limit
+from .._data.sparse_products import compiled_products
 from .._linalg import eigenbasis
 from .._utils.parallel import blas_aside
 from .._utils.types import Array
 from . import kernels
 from .gram import Gram, GramInParts
-from .gram_passes import block_for, learned, multiply, multiply_and_sum_rows
+from .gram_passes import block_for, learned, multiply, multiply_and_find_means
 from .interface import Basis, Covariances
 from .nuisance import Downdate, NuisanceFactors, degrees_of_freedom, nuisance_factors
 from .pass_results import PassMemory, PassResults
@@ -157,11 +158,9 @@ class StreamedCovariances:
         gram = Gram(
             block.directions.astype(dtype), block.s, factors, None, block.seen.astype(dtype), _downdate(nuisance, dtype)
         )
-        totals, row_sums, squares = multiply_and_sum_rows(contexts, passes, gram)
+        totals, means, squares = multiply_and_find_means(contexts, passes, gram)
         # Both the product, which ``basis`` need not repeat, and the core of V.
         results = learned(PassResults(), block, totals).with_products(V, totals.product)
-        passes.room.clear()
-        means = row_sums / contexts.n_samples[:, None]
         memory = PassMemory(results)
         return cls(contexts, passes, means, totals.product, ones, squares, nuisance=nuisance, _memory=memory)
 
@@ -212,15 +211,17 @@ class StreamedCovariances:
             run_pass(rows, Passes.silent(), "a first look", kernel, [product], whole=everybody)
             return product
 
-        leading = eigenbasis.top_eigenvectors(
-            times,
-            times(_random_directions(rows, width)),
-            width,
-            width,
-            tol=_SAMPLE_TOL,
-            eps=_SAMPLE_TOL,
-            most=_SAMPLE_PRODUCTS,
-        )
+        # Whether that pays is for all rows to say, most of which are multiplied next.
+        with compiled_products(contexts.sparse_bytes):
+            leading = eigenbasis.top_eigenvectors(
+                times,
+                times(_random_directions(rows, width)),
+                width,
+                width,
+                tol=_SAMPLE_TOL,
+                eps=_SAMPLE_TOL,
+                most=_SAMPLE_PRODUCTS,
+            )
         passes.report("a first look", 1, 1)
         return _FirstLook(leading.vectors, sample)
 
@@ -442,7 +443,8 @@ class StreamedCovariances:
     def _traces_of(self, squares: Array, uncentred: Array) -> Array:
         """Return ``tr S_i`` (k,) from sums of squared lengths; those of ``uncentred`` (k,) rows are about 0."""
         weights = np.ones(self.n_features) if self.scale is None else self.scale**2
-        about_zero = uncentred * (self.means**2 @ weights)
+        # One reading of the means: a copy of them is a third of a gigabyte with thousands of contexts.
+        about_zero = uncentred * np.einsum("kp,kp,p->k", self.means, self.means, weights)
         if self.nuisance is not None:
             about_zero = about_zero + self.nuisance.squares() @ weights
         return np.asarray(np.maximum(squares - about_zero, 0) * self._factors)

@@ -117,14 +117,16 @@ class Room:
     """Reusable memory for one large block after another.
 
     Fresh pages have to be mapped and zeroed by the system, which takes longer than filling them; so a buffer is kept
-    under its name. Its content is lost when the same name is taken again.
+    under its name. Its content is lost when the same name is taken again; until then it may serve a second time.
     """
 
     def __init__(self) -> None:
         self._buffers: dict[str, Array] = {}
+        self._content: tuple[Any, Any] | None = None
 
     def take(self, name: str, size: int, dtype: Any) -> Array:
         """Return an uninitialised array (size,), from the buffer of this name if that is large enough."""
+        self._content = None
         # A larger buffer serves a smaller request, so a pass allocates about as often as its blocks grow.
         buffer = self._buffers.get(name)
         if buffer is None or buffer.dtype != dtype or len(buffer) < size:
@@ -134,8 +136,17 @@ class Room:
             buffer = self._buffers[name] = np.empty(size, dtype=dtype)
         return buffer[:size]
 
+    def keep(self, key: Any, block: Any) -> None:
+        """Remember a block that is in the buffers by its key, until one of them is taken again."""
+        self._content = key, block
+
+    def kept(self, key: Any) -> Any:
+        """Return the block of this key, or None."""
+        return self._content[1] if self._content is not None and self._content[0] == key else None
+
     def clear(self) -> None:
         """Release all buffers."""
+        self._content = None
         self._buffers.clear()
 
 

@@ -17,7 +17,7 @@ from .._utils.types import Array
 from .blocks import csr_rows
 from .low_rank_rows import LowRankRows
 from .scatter import dense_pieces, keeps_digits
-from .sparse_products import times, transposed_times
+from .sparse_products import row_kernels, times, transposed_times
 
 # Rows that a product in single precision sums over before it is added up in double. The rounding error of a sum grows
 # with its length, so more rows lose digits; fewer make products too small to be fast.
@@ -224,6 +224,9 @@ def sums_of_runs(X: Any, codes: Array) -> tuple[Array, Array]:
     if not scipy.sparse.issparse(X):
         # No run is empty, for which reduceat would return the row at its bound instead of 0.
         return present, np.add.reduceat(X, bounds[:-1], axis=0, dtype=np.float64)
+    kernels = row_kernels(X)
+    if kernels is not None:
+        return present, kernels.sums_of_runs(X, bounds)
     # The ones are float64, and so are the sums, whatever the rows are. Unlike bincount it does not hold Python's lock.
     return present, np.asarray(_spread(X, bounds).T @ np.ones(X.shape[0])).reshape(len(present), X.shape[1])
 

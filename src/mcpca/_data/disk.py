@@ -34,6 +34,7 @@ from .blocks import (
 from .compressed_chunks import ChunkedRows
 from .file_faults import FileState, read_rows, reading
 from .hdf5_bytes import direct
+from .sparse_products import row_kernels
 from .zarr_bytes import direct_zarr
 
 # Bytes that ``gather`` reads at a time. Larger reads need more memory next to the result, smaller ones cost a call of
@@ -264,7 +265,7 @@ class CSRDiskSource(_SparseDisk):
         numbers = row_numbers(rows, self.shape[0], self._where)
         order = np.argsort(numbers, kind="stable")
         ordered = numbers[order]
-        # Sorted numbers, the usual case, are copied slice by slice; others entry by entry.
+        # Sorted numbers are copied slice by slice, others entry by entry unless that is compiled.
         in_order = bool((order[1:] > order[:-1]).all())
         # indptr tells how long rows are, so they go straight to their places in the result and are never held twice.
         places = np.concatenate([[0], np.cumsum(self._major[numbers + 1] - self._major[numbers])])
@@ -279,7 +280,15 @@ class CSRDiskSource(_SparseDisk):
             """Read the wanted rows ``ordered[a:b]`` in one piece, put them where they belong, and say if in order."""
             first = int(ordered[a])
             stop = int(ordered[b - 1]) + 1
-            part = self._unchecked(first, stop)[ordered[a:b] - first]
+            part = self._unchecked(first, stop)
+            wanted = ordered[a:b] - first
+            kernels = row_kernels(part)
+            if kernels is not None:
+                found = kernels.put_rows(part, wanted, places[order[a:b]], data, indices)
+                if found == kernels.OUTSIDE:
+                    self._check_indices(part[wanted].indices, _rows_text(first, stop), self.shape[1])
+                return bool(found == kernels.CANONICAL)
+            part = part[wanted]
             is_canonical = self._is_canonical(part, _rows_text(first, stop))
             to: Any = slice(places[a], places[b])
             if not in_order:

@@ -20,6 +20,7 @@ import scipy.sparse
 from .._utils.types import Array
 from .blocks import csr_blocks
 from .low_rank_rows import LowRankRows
+from .sparse_products import row_kernels
 
 # Values whose bits are copied at a time, 512 kB as uint64. With many more, the copy leaves the cache before it is used;
 # with far fewer, calls cost more than the work.
@@ -37,7 +38,10 @@ def marks_of(X: Any, codes: Array, k: int) -> Array:
     n, p = X.shape
     rows = np.empty(n, dtype=np.uint64)
     weights = _mixed(np.arange(p, dtype=np.uint64)) | np.uint64(1)  # odd: multiplication mod 2^64 loses no bit
-    if scipy.sparse.issparse(X):
+    kernels = row_kernels(X)
+    if kernels is not None:
+        rows = kernels.weighted_bits(X, weights, fold=X.dtype == np.float64)
+    elif scipy.sparse.issparse(X):
         for i, stop in csr_blocks(X.indptr, 8, 8 * _BITS_AT_A_TIME):
             # SciPy allows arrays that are longer than the entries: only what the pointers cover counts.
             bounds = X.indptr[i : stop + 1]

@@ -1,8 +1,8 @@
 """Products of blocks of rows with dense matrices: ``X V`` and ``X^T Z``, where passes spend most of their time.
 
 SciPy's, unless there are so many sparse rows that it pays to have faster ones compiled, and Numba is there to do so
-(``_utils.vector_kernels``). Which it is depends on the rows of the whole pass and never on a block, so that the same
-fit gives the same numbers again.
+(``_utils.vector_kernels``, and ``_utils.row_kernels`` for what else is done with rows). Which it is depends on the rows
+of the whole pass and never on a block, so that the same fit gives the same numbers again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
@@ -24,14 +24,24 @@ from .._utils.types import Array
 # fit of a process has to import Numba and what is compiled, which takes about a second: larger data gain at once,
 # smaller ones only where they are fitted several times.
 _WORTHWHILE_BYTES = 2**28
-# The compiled products within ``compiled_products``, else None. Threads of ``each`` have it from their caller.
-_kernels: ContextVar[ModuleType | None] = ContextVar("kernels", default=None)
+class _Compiled(NamedTuple):
+    """The modules of compiled code."""
+
+    vectors: ModuleType
+    rows: ModuleType
+
+
+# What is compiled within ``compiled_products``, else None. Threads of ``each`` have it from their caller.
+_kernels: ContextVar[_Compiled | None] = ContextVar("kernels", default=None)
 
 
 @contextmanager
 def compiled_products(n_bytes: float) -> Iterator[None]:
-    """Have products compiled in the body if sparse rows take ``n_bytes`` and that pays, and if Numba is there."""
-    token = _kernels.set(_vector_kernels() if n_bytes >= _WORTHWHILE_BYTES else None)
+    """Have products compiled in the body if sparse rows take ``n_bytes`` and that pays, and if Numba is there.
+
+    Within another body for which that paid it does for any number: of a sample of large rows, say.
+    """
+    token = _kernels.set(_compiled() if n_bytes >= _WORTHWHILE_BYTES or compiled_rows() else None)
     try:
         yield
     finally:
@@ -50,21 +60,34 @@ def transposed_times(X: Any, Z: Array) -> Array:
     return np.asarray(X.T @ Z if kernels is None else kernels.transposed_times(X, Z))
 
 
+def row_kernels(X: Any) -> ModuleType | None:
+    """Return the compiled loops over entries if they can be used for the rows X."""
+    kernels = _kernels.get()
+    is_csr = kernels is not None and scipy.sparse.issparse(X) and X.format == "csr"
+    return kernels.rows if kernels is not None and is_csr and X.dtype in (np.float32, np.float64) else None
+
+
+def compiled_rows() -> bool:
+    """Whether ``row_kernels`` are at hand for CSR rows."""
+    return _kernels.get() is not None
+
+
 def _kernels_for(X: Any, V: Array) -> ModuleType | None:
     """Return the compiled products if they can be used for X and V."""
     kernels = _kernels.get()
     # Of a single column SciPy's is as fast.
     if kernels is None or not scipy.sparse.issparse(X) or X.format != "csr" or V.ndim != 2 or V.shape[1] == 1:
         return None
-    return kernels if X.dtype == V.dtype and V.dtype in (np.float32, np.float64) else None
+    return kernels.vectors if X.dtype == V.dtype and V.dtype in (np.float32, np.float64) else None
 
 
 @cache
-def _vector_kernels() -> ModuleType | None:
-    """Return the module of compiled products; None without Numba, or where its compiler is switched off."""
+def _compiled() -> _Compiled | None:
+    """Return the modules of compiled code; None without Numba, or where its compiler is switched off."""
     try:
         if importlib.import_module("numba").config.DISABLE_JIT:
             return None
-        return importlib.import_module("mcpca._utils.vector_kernels")
+        names = ("mcpca._utils.vector_kernels", "mcpca._utils.row_kernels")
+        return _Compiled(*map(importlib.import_module, names))
     except ImportError:
         return None

@@ -7,8 +7,7 @@ Entries are added in SciPy's order; sums differ from SciPy's by rounding, where 
 once. What is left is mostly the time in which dense rows arrive from the cache. So they consist of whole vectors, none
 of which is in two lines of it, and are called for some entries ahead.
 
-Importing this module imports Numba, which takes about a second: ``_data.sparse_products`` knows when that pays. What is
-compiled is kept on disk, in the folder that Numba chooses, if there is one.
+Importing this module imports Numba; ``_data.sparse_products`` knows when that pays.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit
 from numba.core import cgutils, types
 from numba.extending import intrinsic, models, register_model
 
+from .compiling import compiled
 from .types import Array
 
 # What a vector holds at most: the widest register there is, and a line of the cache. Where registers are narrower a
@@ -57,18 +56,42 @@ def _lanes(m: int, dtype: Any) -> int:
     return lanes
 
 
+def _width(V: Array) -> int:
+    """Return how many numbers a row of whole vectors has for the columns of V."""
+    lanes = _lanes(V.shape[1], V.dtype)
+    return -(-V.shape[1] // lanes) * lanes
+
+
+def _rows_in(base: Any, V: Array) -> Array | None:
+    """Return whole rows of the ``_room`` that V is the beginning of rows of; None if ``base`` is no such room."""
+    if not isinstance(base, np.ndarray) or base.dtype != np.uint8 or base.ndim != 1 or V.ctypes.data % _VECTOR_BYTES:
+        return None
+    start = V.ctypes.data - base.ctypes.data
+    stop = start + len(V) * V.strides[0]
+    if start < 0 or stop > base.nbytes:
+        return None
+    return np.asarray(base[start:stop].view(V.dtype).reshape(len(V), -1))
+
+
 def _room(make: Callable[..., Array], n: int, V: Array) -> Array:
     """Return n rows of whole vectors for the columns of V, the first of which begins where a line of the cache does."""
-    m, size = V.shape[1], V.itemsize
-    lanes = _lanes(m, V.dtype)
-    width = -(-m // lanes) * lanes
+    size = V.itemsize
+    width = _width(V)
     room = make(n * width * size + _VECTOR_BYTES, dtype=np.uint8)
     start = -room.ctypes.data % _VECTOR_BYTES
     return np.asarray(room[start : start + n * width * size].view(V.dtype).reshape(n, width))
 
 
 def _padded(V: Array) -> Array:
-    """Return V (p, m) with rows of whole vectors, zeros at their ends. The copy costs p m beside nnz m."""
+    """Return V (p, m) with rows of whole vectors; whatever is at their ends does not matter to the first m columns.
+
+    A product from here, or its first columns, has such rows already. Of all else it is a copy.
+    """
+    width = _width(V)
+    if len(V) > 1 and V.strides[1] == V.itemsize and V.strides[0] % _VECTOR_BYTES == 0:
+        whole = _rows_in(V.base, V)
+        if whole is not None and whole.shape[1] == width:
+            return whole
     copy = _room(np.empty, len(V), V)
     copy[:, : V.shape[1]] = V
     copy[:, V.shape[1] :] = 0
@@ -182,17 +205,10 @@ def _call_for(typing: Any, array: Any, place: Any) -> Any:
     return types.void(array, types.uintp), generate
 
 
-def _compiled(function: Callable[..., Any]) -> Any:
-    try:
-        return njit(nogil=True, cache=True)(function)
-    except RuntimeError:  # no folder that can be written to
-        return njit(nogil=True)(function)
-
-
 # Places and rows are unsigned, since a signed index would be tested for counting from the end. What is done for b and c
 # is left out by the compiler where these are None, which is a type. Rows are called for ahead only where they have
 # several vectors: single ones come in time by themselves.
-@_compiled
+@compiled
 def _times(
     indptr: Array, indices: Array, data: Array, V: Array, out: Array, width: int, form: Any, a: Any, b: Any, c: Any
 ) -> None:
@@ -222,7 +238,7 @@ def _times(
             _store(out, row + c, z)
 
 
-@_compiled
+@compiled
 def _transposed_times(
     indptr: Array, indices: Array, data: Array, Z: Array, out: Array, width: int, form: Any, a: Any, b: Any, c: Any
 ) -> None:
