@@ -34,9 +34,9 @@ from .._utils.types import Array, Report
 # Bytes of rows in a piece, 8 MB. With larger ones threads idle at the end of a group, and take more memory, since each
 # holds a copy of its piece. With smaller ones products have few rows, and there are more sums to add.
 _PIECE_BYTES = 2**23
-# And of those that a panel is cut into, 12 MB, where they are views. Each adds a product of p numbers a direction to the
+# And of those that a panel is cut into, 16 MB, where they are views. Each adds a product of p numbers a direction to the
 # total, which takes as long as to multiply some hundred rows; larger pieces leave the cache while they are multiplied.
-_PANEL_PIECE_BYTES = 3 * 2**22
+_PANEL_PIECE_BYTES = 2**24
 # Pieces in a group of rows in memory. With more, checkpoints are written less often and more sums wait to be added in
 # order; with fewer, threads more often wait for the last piece of a group.
 _PIECES_PER_GROUP = 16
