@@ -217,6 +217,43 @@ def test_totals_on_file_are_those_of_the_pass(tmp_path):
             total += 1
 
 
+def test_writing_takes_a_tenth_of_the_time_at_most(tmp_path, monkeypatch):
+    """After a writing that took long, passes wait for the next one; a fit that fails writes those that have waited."""
+    path = tmp_path / "fit.ckpt"
+    clock = [1000.0]
+    took = 2.0
+    write = checkpoint.write_file
+
+    def slow(*what):
+        write(*what)
+        clock[0] += took
+
+    monkeypatch.setattr(checkpoint, "write_file", slow)
+    monkeypatch.setattr(checkpoint.time, "monotonic", lambda: clock[0])
+
+    def on_file():
+        with np.load(path) as file:
+            return sorted(name for name in file.files if name.startswith(("pass", "sum")))
+
+    with pytest.raises(RuntimeError, match="broke"), checkpoint.Checkpoint(path, {}) as saved:
+        saved.after("means", [np.zeros(3)])
+        assert on_file() == ["pass_0_0"]
+        clock[0] += 19
+        saved.after("basis", [np.ones(3)])
+        saved.during(checkpoint.PassUnderWay("core", 1, 10, [np.ones(2)]))
+        assert on_file() == ["pass_0_0"]
+        clock[0] += 1
+        took = 0.2
+        saved.after("core", [np.ones(2)])
+        assert on_file() == ["pass_0_0", "pass_1_0", "pass_2_0"]
+        took = 2.0
+        saved.after("loadings", [np.ones(1)])  # at once, since the one before took no time
+        saved.after("traces", [np.ones(1)])
+        assert on_file()[-1] == "pass_3_0"
+        raise RuntimeError("it broke down")
+    assert on_file()[-1] == "pass_4_0"
+
+
 def test_full_disk_keeps_the_previous_checkpoint(by_passes, tmp_path):
     """A real limit on the size of files stands in for a full disk."""
     data = problem()

@@ -29,6 +29,26 @@ def test_first_products_in_single_precision_cost_no_digit(rng, monkeypatch, k, s
     np.testing.assert_allclose(np.abs((vectors * U).sum(axis=0))[:6], 1, rtol=1e-12)
 
 
+def test_narrow_blocks_do_without_the_gram_matrix(rng, monkeypatch):
+    """Where products with the covariances take less time; not if eigenvalues fall too slowly for few of them."""
+    p, k, r = 1200, 5, 2
+    products = []
+    times = flattening._squared_times
+    monkeypatch.setattr(flattening, "_squared_times", lambda *args: products.append(1) or times(*args))
+    U = np.linalg.qr(rng.standard_normal((p, 60)))[0]
+    for values, is_steep in ((np.concatenate([[4.0, 3.0], np.full(58, 0.01)]), True), (np.linspace(4, 2, 60), False)):
+        products.clear()
+        S = np.stack([(U * values * factors) @ U.T for factors in rng.uniform(0.8, 1.2, (k, 60))])
+        found = CovarianceStack(S).basis(4, r)
+        exact = np.linalg.eigh(np.einsum("kpq,kqs->ps", S, S, optimize=True))[1][:, ::-1][:, :r]
+        np.testing.assert_allclose(np.abs((found.vectors[:, :r] * exact).sum(axis=0)), 1, rtol=1e-10)
+        assert len(products) == (2 if is_steep else 1)
+    # A block that is as wide as the Gram matrix is worth.
+    products.clear()
+    CovarianceStack(S[:, :300, :300]).basis(20, 15)
+    assert not products
+
+
 def test_covariances_of_zeros_have_a_basis():
     vectors, sigma, _, *_ = CovarianceStack(np.zeros((2, 250, 250))).basis(4, 2)
     np.testing.assert_array_equal(sigma, 0)

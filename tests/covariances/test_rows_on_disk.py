@@ -13,7 +13,9 @@ from mcpca._covariances import row_groups, row_sample, streamed
 from mcpca._covariances.passes import Passes
 from mcpca._covariances.stack import CovarianceStack
 from mcpca._covariances.streamed import StreamedCovariances
+from mcpca._data import sparse_products
 from mcpca._data.contexts import read_contexts
+from mcpca._data.disk import DenseDiskSource
 from mcpca.datasets import make_contexts
 
 
@@ -127,3 +129,71 @@ def test_one_panel_of_rows_is_held_at_a_time(tmp_path, request, rng, monkeypatch
     assert len(places) <= 2  # room for the first, and for a larger one
     found.basis(4, 3)
     assert not found.passes.room._buffers
+
+
+def test_a_pass_begins_with_the_panel_that_the_one_before_has_left(tmp_path, request, monkeypatch):
+    data = make_contexts(8, 60, 4, n_samples=100, noise=0.3, random_state=3)
+    order = np.random.default_rng(0).permutation(len(data.y))
+    contexts = read_contexts(on_disk(tmp_path, request, data.X[order]), data.y[order])
+    monkeypatch.setattr(row_groups, "memory_limit", lambda: 3 * 100 * 60 * 8)
+    gather = DenseDiskSource.gather
+    gathered = []
+
+    def counted(self, rows, room=None):
+        gathered.append(len(rows))
+        return gather(self, rows, room)
+
+    monkeypatch.setattr(DenseDiskSource, "gather", counted)
+    found = StreamedCovariances.of(contexts, 4, Passes.silent())
+    V = np.linalg.qr(found.sketch)[0]
+    gathered.clear()
+    products = [found._gram_times(V) for _ in range(3)]
+    # Panels of 300, 300 and 200 rows; the first pass of three goes back, as it is the second of all.
+    assert found.passes.ledger.n_passes == 4
+    assert gathered == [200, 300, 300] + [300, 200] + [300, 300]
+    S = context_covariances(data.X, data.y).covariances
+    for product in products:
+        np.testing.assert_allclose(product, sum(S @ (S @ V)), rtol=1e-10, atol=1e-12)
+    found.passes.room.clear()
+    gathered.clear()
+    np.testing.assert_array_equal(found._gram_times(V), products[1])
+    assert gathered == [300, 300, 200]  # nothing is left, so all are read
+
+
+@pytest.mark.parametrize("sorted_indices", [True, False])
+def test_rows_go_straight_to_their_contexts_where_that_is_compiled(tmp_path, request, rng, monkeypatch, sorted_indices):
+    """The same totals to the last bit as by way of the order of the file, also of rows with unsorted entries."""
+    numba = pytest.importorskip("numba")
+    if numba.config.DISABLE_JIT:
+        pytest.skip("Numba's compiler is switched off")
+    X, y = sparse_problem(rng, k=8, n=50)
+    rows = scipy.sparse.csr_matrix(X)
+    if not sorted_indices:
+        for i in range(rows.shape[0]):
+            part = slice(rows.indptr[i], rows.indptr[i + 1])
+            order = rng.permutation(rows.indptr[i + 1] - rows.indptr[i])
+            rows.data[part], rows.indices[part] = rows.data[part][order], rows.indices[part][order]
+    file = h5py.File(tmp_path / "rows.h5", "w")
+    request.addfinalizer(file.close)
+    anndata.io.write_elem(file, "X", rows)
+    contexts = read_contexts(anndata.io.sparse_dataset(file["X"]), rng.permutation(y))
+    monkeypatch.setattr(row_groups, "memory_limit", lambda: 30_000)
+    monkeypatch.setattr(row_sample, "memory_limit", lambda: 30_000)
+    monkeypatch.setattr(sparse_products, "_WORTHWHILE_BYTES", 0)
+    V = np.linalg.qr(rng.standard_normal((30, 3)))[0]
+
+    def product():
+        with sparse_products.compiled_products(1):
+            return StreamedCovariances.with_means(contexts, Passes.silent())._gram_times(V)
+
+    straight = product()
+    monkeypatch.setattr(row_groups, "compiled_rows", lambda: False)
+    np.testing.assert_array_equal(product(), straight)
+    S = context_covariances(rows.toarray(), contexts.names[contexts.codes(contexts.sources[0])]).covariances
+    np.testing.assert_allclose(straight, sum(S @ (S @ V)), rtol=1e-6, atol=1e-9)
+    # An index of no feature is told of as it is without compiled loops.
+    wrong = rows.indices.copy()
+    wrong[1000] = 30
+    file["X/indices"][...] = wrong
+    with pytest.raises(ValueError, match=r"X: .* have indices from .* to 30, where 0 to 29 .* the file is damaged"):
+        product()

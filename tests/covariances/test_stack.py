@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
-from mcpca._covariances import array_memory
+from mcpca import decompose
+from mcpca._covariances import array_memory, stack, subspace
 from mcpca._covariances.stack import CovarianceStack
+from tests.twins import sampled_problem
 
 K, P, M = 7, 9, 4
 
@@ -78,3 +80,33 @@ def test_the_basis_is_that_of_a_singular_value_decomposition(S):
     np.testing.assert_allclose(values, sigma[:5], rtol=1e-10)
     np.testing.assert_allclose(np.abs(np.sum(vectors * left[:, :5], axis=0)), 1, rtol=1e-8)
     assert residual == 0
+
+
+def test_images_of_a_basis_serve_slices_and_combinations(rng, monkeypatch):
+    S = sampled_problem(rng, 7, 64, 3, 200, 0.1)[2]
+    U = np.linalg.qr(rng.standard_normal((64, 4)))[0]
+    C, weights = rng.standard_normal((4, 3)), rng.standard_normal((7, 3))
+    monkeypatch.setattr(stack, "_WORTHWHILE_NUMBERS", 0)
+    found = []
+    for n in (1, 2):
+        monkeypatch.setattr(stack, "n_workers", lambda n=n: n)
+        images = stack.BasisImages(S, U)
+        found.append((images.slices(), images.combine(C, weights)))
+        np.testing.assert_allclose(found[-1][0], U.T @ S @ U, atol=1e-13)
+        np.testing.assert_allclose(found[-1][1], stack.CovarianceStack(S).combine(U @ C, weights), atol=1e-13)
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_components_take_no_further_product_with_the_covariances(rng, monkeypatch):
+    """Where images of a narrow basis are kept; of ranks cut from a larger one they are not."""
+    S = sampled_problem(rng, 8, 300, 4, 500, 0.05)[2]
+    combine = stack.CovarianceStack.combine
+    calls = []
+    monkeypatch.setattr(stack.CovarianceStack, "combine", lambda *args: calls.append(1) or combine(*args))
+    found = decompose(S, 4, random_state=0)
+    assert not calls
+    monkeypatch.setattr(subspace, "_IMAGES_SHARE", np.inf)
+    expected = decompose(S, 4, random_state=0)
+    assert calls
+    np.testing.assert_allclose(found.components, expected.components, atol=1e-10)

@@ -32,7 +32,7 @@ class Kernels:
 @pytest.fixture
 def kernels(monkeypatch):
     stand_in = Kernels()
-    monkeypatch.setattr(sparse_products, "_vector_kernels", lambda: stand_in)
+    monkeypatch.setattr(sparse_products, "_compiled", lambda: sparse_products._Compiled(stand_in, stand_in))
     monkeypatch.setattr(sparse_products, "_WORTHWHILE_BYTES", 1000)
     return stand_in
 
@@ -66,16 +66,23 @@ def test_compiled_products_are_for_many_sparse_rows(rng, kernels, X):
     assert kernels.calls == ["X V", "X^T Z", "X V", "X^T Z"] + 3 * ["X V"]
     sparse_products.times(X, V)
     assert len(kernels.calls) == 7
+    # Of a sample of many rows as well.
+    with sparse_products.compiled_products(1000), sparse_products.compiled_products(1):
+        sparse_products.times(X, V)
+        assert sparse_products.row_kernels(X) is kernels
+        assert sparse_products.row_kernels(X.tocsc()) is sparse_products.row_kernels(X.astype(int)) is None
+    assert len(kernels.calls) == 8
+    assert sparse_products.row_kernels(X) is None
 
 
 def test_without_numba_they_are_scipys(monkeypatch, rng, X):
     monkeypatch.setitem(sys.modules, "numba", None)
-    sparse_products._vector_kernels.cache_clear()
+    sparse_products._compiled.cache_clear()
     monkeypatch.setattr(sparse_products, "_WORTHWHILE_BYTES", 0)
     V = rng.standard_normal((20, 16))
     with sparse_products.compiled_products(1):
         np.testing.assert_array_equal(sparse_products.times(X, V), X @ V)
-    sparse_products._vector_kernels.cache_clear()
+    sparse_products._compiled.cache_clear()
 
 
 def compile_everything(monkeypatch):

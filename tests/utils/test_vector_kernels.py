@@ -57,6 +57,20 @@ def test_wide_indices_views_and_other_orders(rng):
         np.testing.assert_array_equal(vector_kernels.transposed_times(rows, np.asfortranarray(Z)), X.T @ Z)
 
 
+@pytest.mark.parametrize("m", [12, 17, 40, 48])
+def test_products_are_multiplied_again_without_a_copy(rng, m):
+    """Their first columns, too, where as many vectors hold them, beside whatever is in the others."""
+    X = whole_numbers(rng, 40, 30, np.float32)
+    product = vector_kernels.times(X, rng.integers(-9, 10, (30, m)).astype(np.float32))
+    assert np.shares_memory(vector_kernels._padded(product), product)
+    np.testing.assert_array_equal(vector_kernels.transposed_times(X, product), X.T @ product)
+    part = product[:, : m - 1]
+    assert np.shares_memory(vector_kernels._padded(part), product) == (m != 17)  # 16 take a vector less
+    np.testing.assert_array_equal(vector_kernels.transposed_times(X, part), X.T @ part)
+    for other in (product[:, 1:], product[::2], product[:0], product.copy()):
+        assert not np.shares_memory(vector_kernels._padded(other), product)
+
+
 def test_rows_without_entries_give_zeros():
     X = scipy.sparse.csr_array((5, 7), dtype=np.float32)
     assert not vector_kernels.times(X, np.ones((7, 16), np.float32)).any()

@@ -20,6 +20,10 @@ from .interface import Basis
 
 # With no more contexts than these G would be a quarter of the stack or more, so it is not formed.
 _VERY_FEW = 4
+# A product ``S_i (S_i Q)`` takes as long as 4 operations an entry of S_i and column of Q, and so many more to read it;
+# G takes p, and the iteration about so many products, those in single precision counted half.
+_READING = 60
+_LIKELY_PRODUCTS = 4
 # eigh(G) has an absolute error of eps * ||G||, so singular values below sqrt(eps), about 1e-8, of the first are noise.
 # The r-th one has to stay above this share, where three digits are left; below it the basis comes from QR.
 _GRAM_LIMIT = 1e-5
@@ -62,13 +66,15 @@ def flattening_basis(S: Any, q: int, r: int, memory: ArrayMemory = HOST, tol: fl
     top = None
     if _is_narrow(q, p):
         # Either way the iteration sees only products with G. Without G each costs 2 k products of p x p with the block
-        # instead of one, which few contexts make up for by not forming G in O(k p^3).
-        if k <= _VERY_FEW:
+        # instead of one, which few contexts and narrow blocks make up for by not forming G in O(k p^3).
+        product = 4 * _block_width(q, r) + _READING
+        if k <= _VERY_FEW or (memory is HOST and _LIKELY_PRODUCTS * product < p):
             # Single precision takes half the time, and has digits enough for the first products.
             rough = _in_single_precision(S) if memory is HOST else None
+            most = _MOST_PRODUCTS if k <= _VERY_FEW else p / product
             with blas_aside():
-                top = subspace_iteration(lambda Q: _squared_times(S, Q, memory), p, q, r, tol, rough)
-        else:
+                top = subspace_iteration(lambda Q: _squared_times(S, Q, memory), p, q, r, tol, rough, most)
+        if top is None and k > _VERY_FEW:
             gram = _gram(S, memory)
             # What is left to do is small: threads of BLAS would wait for each other, in QR above all. G is symmetric,
             # and Q^T G a better shape for BLAS than G Q.
@@ -110,6 +116,11 @@ def _basis_by_qr(S: Any, q: int, memory: ArrayMemory) -> Basis:
 def _is_narrow(q: int, p: int) -> bool:
     """Whether ``q`` of ``p`` directions are so few that iterating on them beats a whole eigendecomposition."""
     return p > max(_SMALL, 4 * (q + _SPARE))
+
+
+def _block_width(q: int, r: int) -> int:
+    """Return how many columns ``subspace_iteration`` multiplies."""
+    return max(q + _SPARE_BEYOND_Q, r + _SPARE)
 
 
 def _rows(S: Any, part: slice, memory: ArrayMemory) -> Any:
@@ -216,13 +227,15 @@ def subspace_iteration(
     r: int,
     tol: float = EXACT,
     rough: Callable[[Array], Array] | None = None,
+    most: float = _MOST_PRODUCTS,
 ) -> tuple[Array, Array] | None:
     """Return the top ``q`` eigenvalues and eigenvectors, largest first, of the positive semi-definite G in ``times``.
 
     The block has q columns and a few more, so the top r converge at the rate of eigenvalue q over eigenvalue r, and
     their residuals certify them, or what is left of these after one more multiplication by G; what lies between r and q
     is a good subspace and no more, which is all that a core needs. None when two dozen products did not certify the
-    first r. ``rough`` is a cheaper product, in single precision and up to a factor, which the first steps make do with.
+    first r, or as soon as more than ``most`` others seem to be needed for it. ``rough`` is a cheaper product, in single
+    precision and up to a factor, which the first steps make do with.
 
     ``_linalg.eigenbasis.top_eigenvectors`` solves the same problem for products that are passes over the rows: it keeps
     all blocks, to need as few products as possible. Here a product is a matrix product in memory, and what Lanczos
@@ -232,7 +245,7 @@ def subspace_iteration(
     # The seed is fixed, so that the same covariances always give the same basis. A random start has a part along every
     # eigenvector; the first product already damps those of small eigenvalues.
     first = times if rough is None else rough
-    Z = first(np.random.default_rng(0).standard_normal((p, max(q + _SPARE_BEYOND_Q, r + _SPARE))))
+    Z = first(np.random.default_rng(0).standard_normal((p, _block_width(q, r))))
     # Without a look at residuals: they cannot be small yet, or would not certify single precision.
     for _ in range(1 if rough is None else _ROUGH_PRODUCTS):
         Z = first(np.linalg.qr(Z)[0])
@@ -257,5 +270,8 @@ def subspace_iteration(
                 # the leading vectors; all that G multiplies there is at most eigenvalue r + 1, over w.
                 vectors[:, :r] += residuals / w[:r]
             return w[:q], vectors
+        # Each product takes off a factor of the last eigenvalue in the block over eigenvalue r, or less than that.
+        if w[r - 1] > 0 and residual * (max(w[-1], 0) / w[r - 1]) ** most > allowed:
+            return None
         del Q  # before the next one is made
     return None

@@ -34,8 +34,9 @@ from .._utils.types import Array, Report
 # Bytes of rows in a piece, 8 MB. With larger ones threads idle at the end of a group, and take more memory, since each
 # holds a copy of its piece. With smaller ones products have few rows, and there are more sums to add.
 _PIECE_BYTES = 2**23
-# And of those that a panel is cut into, 16 MB, where they are views. Each adds a product of p numbers a direction to the
-# total, which takes as long as to multiply some hundred rows; larger pieces leave the cache while they are multiplied.
+# And of those that a panel is cut into, 16 MB, where they are views. Each adds a product of p numbers a direction to
+# the total, which takes as long as to multiply some hundred rows; larger pieces leave the cache while they are
+# multiplied.
 _PANEL_PIECE_BYTES = 2**24
 # Pieces in a group of rows in memory. With more, checkpoints are written less often and more sums wait to be added in
 # order; with fewer, threads more often wait for the last piece of a group.
@@ -162,9 +163,10 @@ def _read_in_order(contexts: Contexts, source: Source) -> bool:
 
 
 def _segments(
-    contexts: Contexts, wanted: list[int], *, cut: bool, n_bytes: int = _PIECE_BYTES
+    contexts: Contexts, wanted: list[int], *, cut: bool, n_bytes: int | None = None
 ) -> Iterator[list[_Segment]]:
-    """Yield lists of segments of one source with about ``n_bytes``; only with ``cut`` are contexts divided."""
+    """Yield lists of segments of one source with about ``n_bytes`` (8 MB); only with ``cut`` are contexts divided."""
+    n_bytes = _PIECE_BYTES if n_bytes is None else n_bytes
     piece: list[_Segment] = []
     size = 0.0
     source = None

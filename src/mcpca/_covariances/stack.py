@@ -19,12 +19,15 @@ from typing import Any, TypeVar
 import numpy as np
 
 from .._utils.array_api import is_device_array, namespace, to_host, widest_float
+from .._utils.parallel import each, n_workers
 from .._utils.types import Array
 from .array_memory import HOST, ArrayMemory, context_chunks, memory_of
 from .flattening import EXACT, flattening_basis
 from .interface import Basis, Covariances
 
 _Part = TypeVar("_Part")
+# Numbers of covariances from which on threads of our own are worth starting for a product with them.
+_WORTHWHILE_NUMBERS = 2**21
 
 
 @dataclass(frozen=True)
@@ -160,6 +163,43 @@ class CovarianceStack:
         # Weights in the precision of the array: float64 weights would turn a float32 stack into one of twice the size.
         values = self.values * self.memory.send(weights[:, None, None], self.values.dtype)
         return CovarianceStack(values, self.basis_tol)
+
+
+class BasisImages:
+    """``S_i U`` of covariances in memory (k, p, p) for a basis U (p, q): one product with them for all that needs U.
+
+    Memory O(k p q), once they are needed.
+    """
+
+    def __init__(self, S: Array, U: Array) -> None:
+        self._S = S
+        self._U = U
+
+    @cached_property
+    def _values(self) -> Array:
+        """``u_l^T S_i`` (q, k, p), a chunk of contexts in each thread."""
+        k, p, _ = self._S.shape
+        values = np.empty((self._U.shape[1], k, p))
+
+        def fill(part: slice) -> None:
+            values[:, part] = images(self._S[part], self._U)
+
+        parts = list(context_chunks(self._S))
+        workers = n_workers() if self._S.size > _WORTHWHILE_NUMBERS else 1
+        for _ in each(fill, parts, workers):
+            pass
+        return values
+
+    def slices(self) -> Array:
+        """Return ``U^T S_i U`` (k, q, q)."""
+        q, k, p = self._values.shape
+        return np.ascontiguousarray((self._values.reshape(-1, p) @ self._U).reshape(q, k, q).transpose(1, 0, 2))
+
+    def combine(self, C: Array, weights: Array) -> Array:
+        """Return ``sum_i w_ij S_i U c_j`` (p, m). Cost O(k p q m)."""
+        q, k, p = self._values.shape
+        factors = C[:, None, :] * weights  # (q, k, m)
+        return np.asarray(self._values.reshape(-1, p).T @ factors.reshape(q * k, -1))
 
 
 def each_congruence(S: Covariances, A: Array, call: Callable[[slice, Array], _Part]) -> list[_Part]:

@@ -21,7 +21,7 @@ import numpy as np
 from .._utils.types import Array
 from .interface import Covariances
 from .packed import PackedSlices
-from .stack import each_congruence
+from .stack import BasisImages, each_congruence
 
 # Up to so many contexts the core has 3 r directions; beyond, 2 r more are shared out among the contexts.
 _FEW_CONTEXTS = 5
@@ -32,6 +32,8 @@ _MANY_CONTEXTS = 200
 _SPARE_SLICES = 10
 # Numbers in a core that is always made, 8 MB: below this size it does not matter that it may be as large as the stack.
 _SMALL_CORE_NUMBERS = 2**20
+# Share of the covariances that their images of a basis may take.
+_IMAGES_SHARE = 16
 # Up to so many features solvers that leave the core work in all of them, which then costs less than to grow a basis.
 ALL_FEATURES = 200
 # A basis that has grown to so many times r columns starts again. The core has (6 r)^2 numbers a context by then: with
@@ -54,6 +56,8 @@ class Core:
     quarter of them; else None.
     ``packed`` are the slices of all contexts in the basis, at most an eighth of the covariances, where slices are
     combinations of those of contexts and the covariances are in memory; else None.
+    ``images`` are the ``S_i U`` that the tensor is made of, at most a sixteenth of the covariances, where these are in
+    memory; else None.
     """
 
     make: Callable[[], Array]
@@ -66,6 +70,7 @@ class Core:
     error: float | None = None
     whole: Array | None = None
     packed: PackedSlices | None = None
+    images: BasisImages | None = None
 
     @cached_property
     def tensor(self) -> Array:
@@ -93,11 +98,15 @@ class Core:
 
         # ``replace`` makes a new object without the cached tensor; ``make`` cuts it from ours, which is projected once
         # for all ranks. The singular values stay complete: they are the scree plot of the data, whatever the rank.
-        return replace(self, make=make, basis=narrow, directions=narrow, whole=whole, packed=None)
+        return replace(self, make=make, basis=narrow, directions=narrow, whole=whole, packed=None, images=None)
 
     def lift(self, C: Array) -> Array:
         """Take columns (q, m) in coordinates of the basis back to features (p, m)."""
         return C if self.basis is None else self.basis @ C
+
+    def combine(self, S: Covariances, C: Array, weights: Array) -> Array:
+        """Return ``sum_i w_ij S_i U c_j`` (p, m) of the covariances themselves, for C (q, m) and weights (k, m)."""
+        return S.combine(self.lift(C), weights) if self.images is None else self.images.combine(C, weights)
 
 
 def orthonormal(columns: Array) -> Array:
@@ -178,7 +187,11 @@ def compress(S: Covariances, r: int) -> Core:
         # Without a basis the covariances themselves are no dearer; products by passes are remembered where they are.
         kept = packed if basis is not None and S.array_or_none() is not None else None
         return Core(lambda: tensor, basis, U, sigma, k, mixture, residual, error, packed=kept)
-    whole = S.array_or_none() if _is_wide(q, p) else None
+    values = S.array_or_none()
+    whole = values if _is_wide(q, p) else None
+    if values is not None and basis is not None and _IMAGES_SHARE * q <= p:
+        images = BasisImages(values, basis)
+        return Core(images.slices, basis, U, sigma, k, None, residual, error, whole, images=images)
     return Core(lambda: slices(S, basis), basis, U, sigma, k, None, residual, error, whole)
 
 

@@ -20,10 +20,12 @@ import scipy.sparse
 
 from .._utils.types import Array
 
-# Bytes of sparse rows from which on compiled products are used. They save 0.2 s of a fit there, half of which the first
-# fit of a process spends on importing Numba and what is compiled (0.35 s where Python keeps compiled modules, as it does
-# unless told not to). From twice as many on the first fit gains, too.
+# Bytes of sparse rows from which on compiled products are used. They save 0.2 s of a fit there. The first fit of a
+# process imports Numba and what is compiled, in 0.35 s where Python keeps its modules compiled, as it does unless told
+# not to: it gains from twice as many bytes on, and all others gain from here on.
 _WORTHWHILE_BYTES = 2**26
+
+
 class _Compiled(NamedTuple):
     """The modules of compiled code."""
 

@@ -103,7 +103,7 @@ def solve(S: Covariances, core: Core, r: int, settings: Settings) -> SolverResul
         coordinates = result.components if part is core and part.basis is not None else None
         return replace(result, components=part.lift(result.components), coordinates=coordinates)
     # a_j is sum_i d_ij T_i v_j in the core; with S_i in place of T_i it is seen in all features.
-    A = S.combine(part.lift(joint.directions), joint.weights)
+    A = part.combine(S, joint.directions, joint.weights)
     return replace(result, components=A / np.linalg.norm(A, axis=0))
 
 

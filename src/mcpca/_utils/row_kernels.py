@@ -52,7 +52,14 @@ def squared_lengths(X: Any) -> Array:
 
 @compiled
 def _put_rows(
-    indptr: Array, from_indices: Array, from_data: Array, p: int, rows: Array, places: Array, data: Array, indices: Array
+    indptr: Array,
+    from_indices: Array,
+    from_data: Array,
+    p: int,
+    rows: Array,
+    places: Array,
+    data: Array,
+    indices: Array,
 ) -> int:
     found = 0
     for j in range(len(rows)):
