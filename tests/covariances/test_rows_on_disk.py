@@ -150,7 +150,7 @@ def test_a_pass_begins_with_the_panel_that_the_one_before_has_left(tmp_path, req
     products = [found._gram_times(V) for _ in range(3)]
     # Panels of 300, 300 and 200 rows; the first pass of three goes back, as it is the second of all.
     assert found.passes.ledger.n_passes == 4
-    assert gathered == [200, 300, 300] + [300, 200] + [300, 300]
+    assert gathered == [200, 300, 300, *(300, 200), *(300, 300)]
     S = context_covariances(data.X, data.y).covariances
     for product in products:
         np.testing.assert_allclose(product, sum(S @ (S @ V)), rtol=1e-10, atol=1e-12)

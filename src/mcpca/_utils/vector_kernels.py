@@ -58,8 +58,9 @@ def _lanes(m: int, dtype: Any) -> int:
 
 def _width(V: Array) -> int:
     """Return how many numbers a row of whole vectors has for the columns of V."""
-    lanes = _lanes(V.shape[1], V.dtype)
-    return -(-V.shape[1] // lanes) * lanes
+    m = int(V.shape[1])
+    lanes = _lanes(m, V.dtype)
+    return -(-m // lanes) * lanes
 
 
 def _rows_in(base: Any, V: Array) -> Array | None:
