@@ -23,7 +23,10 @@ _VERY_FEW = 4
 # A product ``S_i (S_i Q)`` takes as long as 4 operations an entry of S_i and column of Q, and so many more to read it;
 # G takes p, and the iteration about so many products, those in single precision counted half.
 _READING = 60
-_LIKELY_PRODUCTS = 4
+_LIKELY_PRODUCTS = 2.5
+# Columns of such a product come in so many at least, for which BLAS is written, two or three of them to spare.
+_LANES = 8
+_SPARE_IN_LANES = 2
 # eigh(G) has an absolute error of eps * ||G||, so singular values below sqrt(eps), about 1e-8, of the first are noise.
 # The r-th one has to stay above this share, where three digits are left; below it the basis comes from QR.
 _GRAM_LIMIT = 1e-5
@@ -34,9 +37,12 @@ _SMALL = 200
 _SPARE = 10
 _SPARE_BEYOND_Q = 3
 _ROUGH_PRODUCTS = 2
-# Residual, as a share of the r-th eigenvalue, up to which vectors are orthonormal after one more multiplication by G:
-# the root of rounding.
+# Residual, as a share of the r-th eigenvalue, up to which vectors are orthonormal after a correction by it: the root of
+# rounding; and up to which they are once they have been made so again in one step.
 _NEAR = 1e-8
+_NEARLY = 1e-4
+# Products in single precision that corrections take at most: each costs half of one that starts again from there.
+_MOST_CORRECTIONS = 2
 _MOST_PRODUCTS = 24
 # Covariances from this to its inverse, also parts of them that are smaller by all digits, are in the range of float32.
 _LEAST_SINGLE = 1e-28
@@ -67,13 +73,16 @@ def flattening_basis(S: Any, q: int, r: int, memory: ArrayMemory = HOST, tol: fl
     if _is_narrow(q, p):
         # Either way the iteration sees only products with G. Without G each costs 2 k products of p x p with the block
         # instead of one, which few contexts and narrow blocks make up for by not forming G in O(k p^3).
-        product = 4 * _block_width(q, r) + _READING
+        width = _in_lanes(max(q, r + 1) + _SPARE_IN_LANES)
+        product = 4 * width + _READING
         if k <= _VERY_FEW or (memory is HOST and _LIKELY_PRODUCTS * product < p):
             # Single precision takes half the time, and has digits enough for the first products.
             rough = _in_single_precision(S) if memory is HOST else None
             most = _MOST_PRODUCTS if k <= _VERY_FEW else p / product
             with blas_aside():
-                top = subspace_iteration(lambda Q: _squared_times(S, Q, memory), p, q, r, tol, rough, most)
+                top = subspace_iteration(
+                    lambda Q: _squared_times(S, Q, memory), p, q, r, tol, rough, width=width, most=most
+                )
         if top is None and k > _VERY_FEW:
             gram = _gram(S, memory)
             # What is left to do is small: threads of BLAS would wait for each other, in QR above all. G is symmetric,
@@ -118,9 +127,9 @@ def _is_narrow(q: int, p: int) -> bool:
     return p > max(_SMALL, 4 * (q + _SPARE))
 
 
-def _block_width(q: int, r: int) -> int:
-    """Return how many columns ``subspace_iteration`` multiplies."""
-    return max(q + _SPARE_BEYOND_Q, r + _SPARE)
+def _in_lanes(n: int) -> int:
+    """Round ``n`` up to a number of columns for which BLAS is written."""
+    return -(-n // _LANES) * _LANES
 
 
 def _rows(S: Any, part: slice, memory: ArrayMemory) -> Any:
@@ -171,7 +180,7 @@ def _squared_times(S: Any, Q: Array, memory: ArrayMemory) -> Array:
 
 
 def _in_single_precision(S: Array) -> Callable[[Array], Array] | None:
-    """Return the function ``Q -> sum_i S_i (S_i Q)`` in float32, for S over its largest entry.
+    """Return the function ``Q -> sum_i S_i (S_i Q)`` with products in float32, for S over its largest entry.
 
     None where single precision does not reach that far, or all is 0.
     """
@@ -189,7 +198,7 @@ def _in_single_precision(S: Array) -> Callable[[Array], Array] | None:
             rounded *= factor
             return rounded.T @ (rounded @ columns)
 
-        return _in_pieces(S, squared).astype(np.float64)
+        return _in_pieces(S, squared).astype(np.float64) / np.float64(factor) ** 2
 
     return times
 
@@ -227,15 +236,20 @@ def subspace_iteration(
     r: int,
     tol: float = EXACT,
     rough: Callable[[Array], Array] | None = None,
+    *,
+    width: int | None = None,
     most: float = _MOST_PRODUCTS,
 ) -> tuple[Array, Array] | None:
     """Return the top ``q`` eigenvalues and eigenvectors, largest first, of the positive semi-definite G in ``times``.
 
-    The block has q columns and a few more, so the top r converge at the rate of eigenvalue q over eigenvalue r, and
-    their residuals certify them, or what is left of these after one more multiplication by G; what lies between r and q
-    is a good subspace and no more, which is all that a core needs. None when two dozen products did not certify the
-    first r, or as soon as more than ``most`` others seem to be needed for it. ``rough`` is a cheaper product, in single
-    precision and up to a factor, which the first steps make do with.
+    The block has ``width`` columns, by default q and a few more, so the top r converge at the rate of eigenvalue q over
+    eigenvalue r, and their residuals certify them, or what is left of these after multiplying them by G once more; what
+    lies between r and q is a good subspace and no more, which is all that a core needs. None when two dozen products
+    did not certify the first r, or as soon as more than ``most`` others seem to be needed for it.
+
+    ``rough`` is a cheaper product, in single precision. The first steps make do with it, and so do corrections: what is
+    left of G u / w = u + d, d = (G u - w u) / w, is G d / w, where d is small, so that few digits of G d are needed,
+    and so on: the eigenvector is u + d + G d / w + ..., in which all terms are orthogonal to the leading vectors.
 
     ``_linalg.eigenbasis.top_eigenvectors`` solves the same problem for products that are passes over the rows: it keeps
     all blocks, to need as few products as possible. Here a product is a matrix product in memory, and what Lanczos
@@ -245,10 +259,18 @@ def subspace_iteration(
     # The seed is fixed, so that the same covariances always give the same basis. A random start has a part along every
     # eigenvector; the first product already damps those of small eigenvalues.
     first = times if rough is None else rough
-    Z = first(np.random.default_rng(0).standard_normal((p, _block_width(q, r))))
+    width = max(q + _SPARE_BEYOND_Q, r + _SPARE) if width is None else width
+    Z = first(np.random.default_rng(0).standard_normal((p, width)))
     # Without a look at residuals: they cannot be small yet, or would not certify single precision.
-    for _ in range(1 if rough is None else _ROUGH_PRODUCTS):
-        Z = first(np.linalg.qr(Z)[0])
+    for i in range(1 if rough is None else _ROUGH_PRODUCTS):
+        Q = np.linalg.qr(Z)[0]
+        Z = first(Q)
+        # Each product takes off a factor of the last eigenvalue in the block over eigenvalue r, or less than that; the
+        # three in single precision count as one and a half.
+        if i == 0 and most < _MOST_PRODUCTS:
+            w = np.linalg.eigvalsh(Q.T @ Z)[::-1]
+            if w[r - 1] > 0 and (max(w[-1], 0) / w[r - 1]) ** (most + 1.5) > tol:
+                return None
     for _ in range(_MOST_PRODUCTS):
         # Orthogonalised before each product, since columns would otherwise all turn to the first vector.
         Q = np.linalg.qr(Z)[0]
@@ -262,16 +284,34 @@ def subspace_iteration(
         residual = np.linalg.norm(residuals, axis=0).max()
         # The second bound is the rounding of the products themselves, which no step gets below.
         allowed = max(tol * w[r - 1], 8 * np.finfo(float).eps * w[0])
-        is_near = residual <= _NEAR * w[r - 1]
-        if residual <= allowed or (is_near and residual * w[r] <= allowed * w[r - 1]):
+        # All that G multiplies outside the span of the leading vectors is at most eigenvalue r + 1, over w.
+        shrinking = max(w[r], 0) / w[r - 1] if w[r - 1] > 0 else 1.0
+        n_corrections = _corrections(residual / allowed, shrinking) if residual > allowed else 0
+        most_corrections = 1 if residual <= _NEAR * w[r - 1] else 0
+        if rough is not None and residual <= _NEARLY * w[r - 1]:
+            most_corrections = 1 + _MOST_CORRECTIONS
+        if n_corrections <= most_corrections:
             vectors = Q @ np.ascontiguousarray(rotation[:, :q])
-            if residual > allowed:
-                # G u / w = u + (G u - w u) / w, for which no product is needed. Residuals are orthogonal to Q and so to
-                # the leading vectors; all that G multiplies there is at most eigenvalue r + 1, over w.
-                vectors[:, :r] += residuals / w[:r]
+            if n_corrections:
+                # The first takes no product: residuals are orthogonal to Q and so to the leading vectors.
+                correction = residuals / w[:r]
+                vectors[:, :r] += correction
+                for _ in range(n_corrections - 1):
+                    assert rough is not None
+                    correction = rough(correction) / w[:r]
+                    vectors[:, :r] += correction
+                if residual > _NEAR * w[r - 1]:
+                    # One step to the nearest orthonormal columns, which squares the distance to these.
+                    vectors = vectors @ (1.5 * np.eye(q) - 0.5 * (vectors.T @ vectors))
             return w[:q], vectors
-        # Each product takes off a factor of the last eigenvalue in the block over eigenvalue r, or less than that.
         if w[r - 1] > 0 and residual * (max(w[-1], 0) / w[r - 1]) ** most > allowed:
             return None
         del Q  # before the next one is made
     return None
+
+
+def _corrections(excess: float, shrinking: float) -> int:
+    """Return how many factors of ``shrinking``, from 0 to 1, bring ``excess`` down to 1; very many if none do."""
+    if not 0 < shrinking < 1:
+        return 1 if shrinking == 0 else 1 + _MOST_PRODUCTS
+    return int(np.ceil(np.log(excess) / -np.log(shrinking)))
