@@ -37,15 +37,16 @@ _SMALL = 200
 _SPARE = 10
 _SPARE_BEYOND_Q = 3
 _ROUGH_PRODUCTS = 2
-# Residual, as a share of the r-th eigenvalue, up to which vectors are orthonormal after a correction by it: the root of
-# rounding; and up to which they are once they have been made so again in one step.
+# Residual, as a share of the r-th eigenvalue, up to which vectors are orthonormal after a correction by it, the root of
+# rounding; and up to which its square, by which Ritz values and combinations of the leading vectors err, is no matter.
 _NEAR = 1e-8
-_NEARLY = 1e-4
+_NEARLY = 1e-6
 # Products in single precision that corrections take at most: each costs half of one that starts again from there.
 _MOST_CORRECTIONS = 2
 _MOST_PRODUCTS = 24
 # Covariances from this to its inverse, also parts of them that are smaller by all digits, are in the range of float32.
 _LEAST_SINGLE = 1e-28
+_FAR_FROM_ONE = 20  # power of two, up to which they are used as they are
 # Numbers of covariances from which on threads of our own are worth starting for a product with them.
 _WORTHWHILE_NUMBERS = 2**20
 # Up to so many features the Gram matrix is a sum over pieces of so many numbers, 4 MB, in threads of our own. Beyond,
@@ -180,7 +181,7 @@ def _squared_times(S: Any, Q: Array, memory: ArrayMemory) -> Array:
 
 
 def _in_single_precision(S: Array) -> Callable[[Array], Array] | None:
-    """Return the function ``Q -> sum_i S_i (S_i Q)`` with products in float32, for S over its largest entry.
+    """Return the function ``Q -> sum_i S_i (S_i Q)`` with products in float32.
 
     None where single precision does not reach that far, or all is 0.
     """
@@ -188,17 +189,21 @@ def _in_single_precision(S: Array) -> Callable[[Array], Array] | None:
     largest = float(np.einsum("kpp->kp", S).max())
     if not _LEAST_SINGLE < largest < 1 / _LEAST_SINGLE:
         return None
-    factor = np.float32(1 / largest)
+    # Entries that are far from 1 are brought there by a power of two.
+    e = int(np.frexp(largest)[1])
+    factor = None if abs(e) <= _FAR_FROM_ONE else np.float32(2.0**-e)
 
     def times(Q: Array) -> Array:
         columns = Q.astype(np.float32)
 
         def squared(F: Array) -> Array:
             rounded = F.astype(np.float32)
-            rounded *= factor
+            if factor is not None:
+                rounded *= factor
             return rounded.T @ (rounded @ columns)
 
-        return _in_pieces(S, squared).astype(np.float64) / np.float64(factor) ** 2
+        product = _in_pieces(S, squared).astype(np.float64)
+        return product if factor is None else product * 4.0**e
 
     return times
 
