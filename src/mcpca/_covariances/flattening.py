@@ -62,11 +62,11 @@ EXACT = 1e-10
 def flattening_basis(S: Any, q: int, r: int, memory: ArrayMemory = HOST, tol: float = EXACT) -> Basis:
     """Return the top ``q`` left singular vectors (p, q) and singular values (q,) of ``[S_1 ... S_k]``.
 
-    Cost O(k p^3 + p^3), memory O(p^2); with four contexts or fewer, of which one p x p array would be a quarter,
-    the products ``S_i (S_i Q)`` stand in for the Gram matrix as long as they converge. Squaring loses singular
-    values below 1e-8 of the first, so where the first ``r`` of them reach far down a chunked QR is taken instead:
-    several times the time, no squaring. ``tol`` is the residual that iterations may leave, as a share of the r-th
-    eigenvalue of the Gram matrix.
+    Cost O(k p^3 + p^3), memory O(p^2). With four contexts or fewer, of which one p x p array would be a quarter, and
+    with many times more features than directions, the products ``S_i (S_i Q)`` stand in for the Gram matrix as long as
+    they converge: O(k p^2 q) each. Squaring loses singular values below 1e-8 of the first, so where the first ``r`` of
+    them reach far down a chunked QR is taken instead: several times the time, no squaring. ``tol`` is the residual that
+    iterations may leave, as a share of the r-th eigenvalue of the Gram matrix.
     """
     # S (k, p, p), vectors (p, q), sigma (q,); q >= r directions are wanted, of which the first r have to be accurate.
     k, p, _ = S.shape
@@ -76,7 +76,7 @@ def flattening_basis(S: Any, q: int, r: int, memory: ArrayMemory = HOST, tol: fl
         # instead of one, which few contexts and narrow blocks make up for by not forming G in O(k p^3).
         width = _in_lanes(max(q, r + 1) + _SPARE_IN_LANES)
         product = 4 * width + _READING
-        if k <= _VERY_FEW or (memory is HOST and _LIKELY_PRODUCTS * product < p):
+        if k <= _VERY_FEW or (memory.flattens_without_copy(S) and _LIKELY_PRODUCTS * product < p):
             # Single precision takes half the time, and has digits enough for the first products.
             rough = _in_single_precision(S) if memory is HOST else None
             most = _MOST_PRODUCTS if k <= _VERY_FEW else p / product
