@@ -17,10 +17,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from .._utils.parallel import over_contexts
+from .._utils.parallel import each, n_workers, over_contexts
 from .._utils.types import Array
+from .array_memory import HOST, context_chunks
 from .interface import Covariances
-from .stack import each_congruence
+from .stack import congruence, each_congruence
 
 _Part = TypeVar("_Part")
 # Numbers in the whole slices that are unpacked at a time: 1 MB, several of which a product with them needs.
@@ -49,7 +50,14 @@ class PackedSlices:
             upper = np.take(slices.reshape(len(slices), -1), places, axis=1)
             np.multiply(upper, root, out=halves[part])
 
-        each_congruence(S, U, pack)
+        values = S.array_or_none()
+        if values is None:
+            each_congruence(S, U, pack)
+        else:
+            # A chunk in each thread, of half the size: together they are as large as one is elsewhere.
+            parts = list(context_chunks(values, numbers=HOST.chunk_numbers(values) // 2))
+            for _ in each(lambda part: pack(part, congruence(values[part], U).transpose(1, 0, 2)), parts, n_workers()):
+                pass
         # The largest absolute entry by two reductions: ``np.abs`` would be another array of this size. tiny for zeros
         # only.
         unit = max(float(halves.max()), -float(halves.min()), np.finfo(float).tiny)

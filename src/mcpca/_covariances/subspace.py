@@ -18,6 +18,7 @@ from functools import cached_property
 
 import numpy as np
 
+from .._utils.parallel import each, n_workers
 from .._utils.types import Array
 from .interface import Covariances
 from .packed import PackedSlices
@@ -32,6 +33,8 @@ _MANY_CONTEXTS = 200
 _SPARE_SLICES = 10
 # Numbers in a core that is always made, 8 MB: below this size it does not matter that it may be as large as the stack.
 _SMALL_CORE_NUMBERS = 2**20
+# Numbers of packed slices that are multiplied together where contexts are combined: 2 MB.
+_PART_NUMBERS = 2**18
 # Share of the covariances that their images of a basis may take.
 _IMAGES_SHARE = 16
 # Up to so many features solvers that leave the core work in all of them, which then costs less than to grow a basis.
@@ -145,13 +148,13 @@ def width(r: int, k: int) -> int:
 
     Where contexts are combined, r: what a component leans out of the top r directions is then mostly noise.
     """
-    if _are_many(k, r):
+    if are_many(k, r):
         return r
     # -(-x // k) rounds up. With k = 6 contexts, 10 r / 6 directions are added, with k = 100 a tenth of r.
     return r + -(-2 * r * min(k, _FEW_CONTEXTS) // k)
 
 
-def _are_many(k: int, r: int) -> bool:
+def are_many(k: int, r: int) -> bool:
     """Whether k contexts are to be combined into fewer slices for rank r."""
     return k > max(2 * (r + _SPARE_SLICES), _MANY_CONTEXTS)
 
@@ -176,9 +179,9 @@ def compress(S: Covariances, r: int) -> Core:
     p = S.n_features
     q = min(p, width(r, k))
     U, sigma, residual, error = S.basis(q, r)
-    are_many = _are_many(k, r)
-    basis = np.ascontiguousarray(U) if _has_basis(q, p, k, is_mixed=are_many) else None
-    if are_many:
+    is_mixed = are_many(k, r)
+    basis = np.ascontiguousarray(U) if _has_basis(q, p, k, is_mixed=is_mixed) else None
+    if is_mixed:
         # Without a basis all p directions are the model's, and not only the first r.
         n_signal = p if basis is None else r
         # Mixed at once and not on demand: the mixture (k, e), which solvers need beside the basis, comes with it.
@@ -236,7 +239,22 @@ def mix_contexts(packed: PackedSlices, r: int, e: int) -> tuple[Array, Array]:
     # span is that of P P^T of the columns themselves; of unit length, so that none is lost beside larger ones.
     columns_of_first = halves[:, first]
     lengths = np.linalg.norm(columns_of_first, axis=0)
-    pull = halves.T @ (columns_of_first / np.maximum(lengths, np.finfo(float).tiny))
+    pull = _pulled(halves, columns_of_first / np.maximum(lengths, np.finfo(float).tiny))
     pull[columns >= r] = 0
-    Q = np.linalg.qr(halves @ pull)[0]
-    return packed.unpacked(Q.T @ halves), Q
+    Q = np.linalg.qr(np.concatenate(_by_parts(lambda part: halves[part] @ pull, halves)))[0]
+    return packed.unpacked(_pulled(halves, Q).T), Q
+
+
+def _pulled(halves: Array, Q: Array) -> Array:
+    """Return ``halves^T Q`` for halves (k, m) and Q (k, e), a sum over parts of the contexts."""
+    total, *others = _by_parts(lambda part: halves[part].T @ Q[part], halves)
+    for other in others:
+        total += other
+    return total
+
+
+def _by_parts(call: Callable[[slice], Array], halves: Array) -> list[Array]:
+    """Return ``call`` of parts of the rows, in threads of our own: those of BLAS would go on spinning beside others."""
+    step = max(1, _PART_NUMBERS // halves.shape[1])
+    parts = [slice(i, i + step) for i in range(0, len(halves), step)]
+    return list(each(call, parts, n_workers() if len(parts) > 1 else 1))

@@ -17,6 +17,7 @@ converged, a residual larger than the data.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,12 +29,13 @@ from .._covariances.interface import Covariances
 from .._covariances.packed import InCore
 from .._covariances.scaling import stack_in_range
 from .._covariances.stack import as_stack
-from .._covariances.subspace import Core, compress, numerical_rank
+from .._covariances.subspace import ALL_FEATURES, Core, are_many, compress, numerical_rank
 from .._covariances.validation import check_counts
 from .._data.alignment import by_name
 from .._solvers import SOLVERS, Settings, SolverResult, check_solver, get_solver
 from .._utils.arguments import as_generator, check_integer, check_rank, check_real, check_unmasked, one_random_state
 from .._utils.array_api import like, to_host
+from .._utils.parallel import blas_aside
 from .._utils.printing import Shown, counted, mcpcs
 from .._utils.progress import reporting
 from .._utils.types import Array, Report
@@ -267,25 +269,26 @@ def decompose_checked(
         # sum_i w_i ||S_i - A B_i A^T||^2 is the plain error of sqrt(w_i) S_i, with the same A.
         S_weighted = S.weighted(np.sqrt(weights))
         core = None
-    if core is None:
-        core = _leading_subspace(S_weighted, r, report)
-    tol = solver_tolerance(tol, _TOL if core.error is None else _TOL_OF_PASSES)
-    _warn_of_uncertain_directions(core, r, tol, S.dtype)
-    check_data_rank(r, core, S)
-    # Weights enter once: here in the likelihood, or above in the squared error.
-    freedom = degrees_of_freedom(counts, weights if is_likelihood else None, S.n_contexts)
-    settings = Settings(rng, tol, max_iter, report, freedom, noise, _SPARE_NUMBERS if with_measures else 0)
-    result = _solve(S_weighted, core, r, solver, orthogonal, settings)
-    if not result.converged:
-        warn(result.message, ConvergenceWarning)
-    # From here on S itself: weights decide which A is found, but loadings and facets describe the data.
-    report("loadings", 0, 1)
-    within = None
-    # With weights the slices of the core are those of the weighted covariances, and say nothing of the data.
-    if core.packed is not None and result.coordinates is not None and S_weighted is S:
-        within = InCore(core.packed, result.coordinates)
-    loadings = loadings_of_fit(S, result, noise, freedom, names, with_measures, within)
-    report("loadings", 1, 1)
+    with _steady_threads(S, r, solver):
+        if core is None:
+            core = _leading_subspace(S_weighted, r, report)
+        tol = solver_tolerance(tol, _TOL if core.error is None else _TOL_OF_PASSES)
+        _warn_of_uncertain_directions(core, r, tol, S.dtype)
+        check_data_rank(r, core, S)
+        # Weights enter once: here in the likelihood, or above in the squared error.
+        freedom = degrees_of_freedom(counts, weights if is_likelihood else None, S.n_contexts)
+        settings = Settings(rng, tol, max_iter, report, freedom, noise, _SPARE_NUMBERS if with_measures else 0)
+        result = _solve(S_weighted, core, r, solver, orthogonal, settings)
+        if not result.converged:
+            warn(result.message, ConvergenceWarning)
+        # From here on S itself: weights decide which A is found, but loadings and facets describe the data.
+        report("loadings", 0, 1)
+        within = None
+        # With weights the slices of the core are those of the weighted covariances, and say nothing of the data.
+        if core.packed is not None and result.coordinates is not None and S_weighted is S:
+            within = InCore(core.packed, result.coordinates)
+        loadings = loadings_of_fit(S, result, noise, freedom, names, with_measures, within)
+        report("loadings", 1, 1)
     if loadings.measures is not None:
         _warn_of_large_error(loadings.measures.facets, r)
     # Solvers compute in float64; the answer gets the precision of the data.
@@ -303,6 +306,16 @@ def decompose_checked(
         space=power_space(core, loadings.A, result.turned) if with_space else None,
     )
     return decomposition, loadings.measures
+
+
+def _steady_threads(S: Covariances, r: int, solver: str) -> AbstractContextManager[None]:
+    """Return what to fit many contexts of few features in: one pool of threads, beside which those of BLAS stay idle.
+
+    Work on contexts is then cut into pieces for threads of our own. Those of BLAS, woken by a product in between, would
+    go on spinning beside these for as long as all of it takes.
+    """
+    is_small = S.n_features <= ALL_FEATURES and solver == "mspm" and are_many(S.n_contexts, r)
+    return blas_aside() if is_small else nullcontext()
 
 
 def _leading_subspace(S: Covariances, r: int, report: Report) -> Core:
