@@ -14,7 +14,7 @@ import numpy as np
 from .._data.blocks import has_finite_sum, stored
 from .._data.contexts import Contexts
 from .._data.held_rows import memory_limit
-from .._data.labels import rows_by_context
+from .._data.labels import n_rows, rows_by_context
 from .._data.preprocessed import reads_single_rows
 from .._data.sources import Source, as_source
 from .._utils.types import Array
@@ -65,7 +65,7 @@ def sample_of(contexts: Contexts, share: float, least: int) -> RowSample | None:
         present, index = np.unique(codes[wanted][order], return_inverse=True)
         for i, places in zip(present.tolist(), rows_by_context(index), strict=True):
             rows[i] = places
-    counts = np.array([_n_rows(places) for places in rows])
+    counts = np.array([n_rows(places) for places in rows])
     chosen = np.flatnonzero(counts > 1).tolist()  # a covariance needs two
     if counts[chosen].sum() < least:
         return None
@@ -85,7 +85,3 @@ def _in_sample(n: int, share: float) -> Array:
     # Spread evenly and without a random generator, so that a resumed fit takes the same sample.
     run = np.arange(n) // _RUN_ROWS
     return np.asarray(np.floor((run + 1) * share) > np.floor(run * share))
-
-
-def _n_rows(rows: slice | Array) -> int:
-    return int(rows.stop - rows.start) if isinstance(rows, slice) else len(rows)

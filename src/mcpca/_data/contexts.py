@@ -22,7 +22,7 @@ from .context_sums import Sum
 from .detect import InputKind, anndata_parts, has_dask_rows, input_kind
 from .doubtful_labels import warn_of_doubtful
 from .label_kinds import plain_label
-from .labels import as_numbers, encode_labels, name_array, rows_of_codes, take_labels
+from .labels import as_numbers, encode_labels, n_rows, name_array, rows_of_codes, take_labels
 from .lazy_files import opened
 from .low_rank_rows import dense_rows
 from .row_designs import NuisanceDesign, SamplingGroups
@@ -373,7 +373,7 @@ def contexts_of_codes(
     """Return the rows of one source by their context: ``codes`` (n,) are positions in ``names``, -1 for no context."""
     k = len(names)
     rows = rows_of_codes(codes, k)
-    counts = np.bincount(codes[codes >= 0], minlength=k)
+    counts = np.array([n_rows(part) for part in rows], dtype=np.intp)
     # The same object k times: ``Contexts.codes`` tells by it which contexts share a matrix.
     return Contexts(names, by_name, feature_names, [source] * k, rows, counts)
 

@@ -272,7 +272,7 @@ def rows_by_context(codes: Array, k: int = 0) -> list[slice | Array]:
     # minlength: contexts at the end without rows get empty slices, and the result always has k entries.
     counts = np.bincount(codes, minlength=k)
     ends = np.cumsum(counts)
-    if (np.diff(codes) >= 0).all():
+    if (codes[1:] >= codes[:-1]).all():
         return [slice(end - n, end) for end, n in zip(ends.tolist(), counts.tolist(), strict=True)]
     # A stable sort keeps the rows of a context in the order of the matrix, which reads from disk depend on.
     return list(np.split(np.argsort(codes, kind="stable"), ends[:-1]))
@@ -280,11 +280,16 @@ def rows_by_context(codes: Array, k: int = 0) -> list[slice | Array]:
 
 def rows_of_codes(codes: Array, k: int) -> list[slice | Array]:
     """Return the rows of each of k contexts, where rows may have none (-1)."""
-    labelled = np.flatnonzero(codes >= 0)
-    if len(labelled) == len(codes):
+    if codes.min(initial=0) >= 0:
         return rows_by_context(codes, k)
+    labelled = np.flatnonzero(codes >= 0)
     # ``rows_by_context`` counts codes from 0 on, so rows with -1 are left out, and positions mapped back afterwards.
     return [labelled[part] for part in rows_by_context(codes[labelled], k)]
+
+
+def n_rows(rows: slice | Array) -> int:
+    """Return how many rows these are."""
+    return int(rows.stop - rows.start) if isinstance(rows, slice) else len(rows)
 
 
 def as_numbers(rows: slice | Array) -> Array:
