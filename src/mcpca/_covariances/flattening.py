@@ -270,12 +270,9 @@ def subspace_iteration(
     for i in range(1 if rough is None else _ROUGH_PRODUCTS):
         Q = np.linalg.qr(Z)[0]
         Z = first(Q)
-        # Each product takes off a factor of the last eigenvalue in the block over eigenvalue r, or less than that; the
-        # three in single precision count as one and a half.
-        if i == 0 and most < _MOST_PRODUCTS:
-            w = np.linalg.eigvalsh(Q.T @ Z)[::-1]
-            if w[r - 1] > 0 and (max(w[-1], 0) / w[r - 1]) ** (most + 1.5) > tol:
-                return None
+        # The three in single precision count as one and a half.
+        if i == 0 and most < _MOST_PRODUCTS and _left(np.linalg.eigvalsh(Q.T @ Z)[::-1], r, most + 1.5) > tol:
+            return None
     for _ in range(_MOST_PRODUCTS):
         # Orthogonalised before each product, since columns would otherwise all turn to the first vector.
         Q = np.linalg.qr(Z)[0]
@@ -292,10 +289,8 @@ def subspace_iteration(
         # All that G multiplies outside the span of the leading vectors is at most eigenvalue r + 1, over w.
         shrinking = max(w[r], 0) / w[r - 1] if w[r - 1] > 0 else 1.0
         n_corrections = _corrections(residual / allowed, shrinking) if residual > allowed else 0
-        most_corrections = 1 if residual <= _NEAR * w[r - 1] else 0
-        if rough is not None and residual <= _NEARLY * w[r - 1]:
-            most_corrections = 1 + _MOST_CORRECTIONS
-        if n_corrections <= most_corrections:
+        near, most_corrections = (_NEAR, 1) if rough is None else (_NEARLY, 1 + _MOST_CORRECTIONS)
+        if not n_corrections or (n_corrections <= most_corrections and residual <= near * w[r - 1]):
             vectors = Q @ np.ascontiguousarray(rotation[:, :q])
             if n_corrections:
                 # The first takes no product: residuals are orthogonal to Q and so to the leading vectors.
@@ -309,10 +304,18 @@ def subspace_iteration(
                     # One step to the nearest orthonormal columns, which squares the distance to these.
                     vectors = vectors @ (1.5 * np.eye(q) - 0.5 * (vectors.T @ vectors))
             return w[:q], vectors
-        if w[r - 1] > 0 and residual * (max(w[-1], 0) / w[r - 1]) ** most > allowed:
+        if residual * _left(w, r, most) > allowed:
             return None
         del Q  # before the next one is made
     return None
+
+
+def _left(w: Array, r: int, n: float) -> float:
+    """Return the least share of a residual that n products leave, by the eigenvalues w of a block, largest first.
+
+    Each leaves the last of them over the r-th, or more. 0 where the r-th is 0, which tells nothing.
+    """
+    return float((max(w[-1], 0) / w[r - 1]) ** n) if w[r - 1] > 0 else 0.0
 
 
 def _corrections(excess: float, shrinking: float) -> int:

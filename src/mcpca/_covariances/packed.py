@@ -17,11 +17,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from .._utils.parallel import each, n_workers, over_contexts
+from .._utils.parallel import over_contexts
 from .._utils.types import Array
-from .array_memory import HOST, context_chunks
 from .interface import Covariances
-from .stack import congruence, each_congruence
+from .stack import congruence, each_congruence, over_chunks
 
 _Part = TypeVar("_Part")
 # Numbers in the whole slices that are unpacked at a time: 1 MB, several of which a product with them needs.
@@ -54,10 +53,7 @@ class PackedSlices:
         if values is None:
             each_congruence(S, U, pack)
         else:
-            # A chunk in each thread, of half the size: together they are as large as one is elsewhere.
-            parts = list(context_chunks(values, numbers=HOST.chunk_numbers(values) // 2))
-            for _ in each(lambda part: pack(part, congruence(values[part], U).transpose(1, 0, 2)), parts, n_workers()):
-                pass
+            over_chunks(values, lambda part: pack(part, congruence(values[part], U).transpose(1, 0, 2)))
         # The largest absolute entry by two reductions: ``np.abs`` would be another array of this size. tiny for zeros
         # only.
         unit = max(float(halves.max()), -float(halves.min()), np.finfo(float).tiny)

@@ -40,7 +40,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from .._data import context_sums
-from .._data.blocks import Room
+from .._data.blocks import Room, has_finite_sum
 from .._data.context_sums import Sum
 from .._data.contexts import Contexts
 from .._data.read_ahead import steady_threads
@@ -274,7 +274,9 @@ def _add_group(
         # the cache.
         with np.errstate(invalid="ignore", over="ignore"):
             sums = kernel(X, codes)
-            is_finite = all(_is_finite(item) for item in sums if not isinstance(item.key, context_sums.Squared))
+            is_finite = all(
+                has_finite_sum(item.value) for item in sums if not isinstance(item.key, context_sums.Squared)
+            )
             return sums, is_finite, marks_of(X, codes, k) if marking else None
 
     marks = np.zeros(k, dtype=np.uint64)
@@ -295,20 +297,14 @@ def _add_group(
     return marks
 
 
-def _is_finite(item: Sum) -> bool:
-    """Whether all values are finite: one NaN or infinity makes their sum NaN or infinite, the only number to test."""
-    return bool(np.isfinite(item.value.sum(dtype=np.float64)))
-
-
 def _add_waiting(waiting: list[Sum], contexts: Contexts, totals: list[Array], least: int) -> bool:
     """Add the squares of the scores that are waiting, if these are ``least`` numbers or more; return whether so."""
     if sum(item.value.size for item in waiting) < least:
         return False
     with np.errstate(invalid="ignore", over="ignore"):
         item = context_sums.squared(waiting)
-        is_finite = _is_finite(item)
     waiting.clear()
-    if not is_finite:
+    if not has_finite_sum(item.value):
         _explain(contexts)
     context_sums.add(totals, item)
     return True

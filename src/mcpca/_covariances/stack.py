@@ -165,6 +165,13 @@ class CovarianceStack:
         return CovarianceStack(values, self.basis_tol)
 
 
+def over_chunks(S: Array, call: Callable[[slice], None]) -> None:
+    """Call for slices of the contexts of covariances in memory, in threads of our own where these are worth it."""
+    workers = n_workers() if S.size > _WORTHWHILE_NUMBERS else 1
+    for _ in each(call, list(context_chunks(S)), workers):
+        pass
+
+
 class BasisImages:
     """``S_i U`` of covariances in memory (k, p, p) for a basis U (p, q): one product with them for all that needs U.
 
@@ -184,10 +191,7 @@ class BasisImages:
         def fill(part: slice) -> None:
             values[:, part] = images(self._S[part], self._U)
 
-        parts = list(context_chunks(self._S))
-        workers = n_workers() if self._S.size > _WORTHWHILE_NUMBERS else 1
-        for _ in each(fill, parts, workers):
-            pass
+        over_chunks(self._S, fill)
         return values
 
     def slices(self) -> Array:

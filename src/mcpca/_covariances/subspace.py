@@ -33,8 +33,10 @@ _MANY_CONTEXTS = 200
 _SPARE_SLICES = 10
 # Numbers in a core that is always made, 8 MB: below this size it does not matter that it may be as large as the stack.
 _SMALL_CORE_NUMBERS = 2**20
-# Numbers of packed slices that are multiplied together where contexts are combined: 2 MB.
-_PART_NUMBERS = 2**18
+# Parts of a product with packed slices, which two, four or eight threads end with at once, and from how many numbers of
+# these on they are worth starting.
+_PARTS = 8
+_WORTHWHILE_NUMBERS = 2**18
 # Share of the covariances that their images of a basis may take.
 _IMAGES_SHARE = 16
 # Up to so many features solvers that leave the core work in all of them, which then costs less than to grow a basis.
@@ -239,22 +241,17 @@ def mix_contexts(packed: PackedSlices, r: int, e: int) -> tuple[Array, Array]:
     # span is that of P P^T of the columns themselves; of unit length, so that none is lost beside larger ones.
     columns_of_first = halves[:, first]
     lengths = np.linalg.norm(columns_of_first, axis=0)
-    pull = _pulled(halves, columns_of_first / np.maximum(lengths, np.finfo(float).tiny))
+    pull = _product(halves.T, columns_of_first / np.maximum(lengths, np.finfo(float).tiny))
     pull[columns >= r] = 0
-    Q = np.linalg.qr(np.concatenate(_by_parts(lambda part: halves[part] @ pull, halves)))[0]
-    return packed.unpacked(_pulled(halves, Q).T), Q
+    Q = np.linalg.qr(_product(halves, pull))[0]
+    return packed.unpacked(_product(halves.T, Q).T), Q
 
 
-def _pulled(halves: Array, Q: Array) -> Array:
-    """Return ``halves^T Q`` for halves (k, m) and Q (k, e), a sum over parts of the contexts."""
-    total, *others = _by_parts(lambda part: halves[part].T @ Q[part], halves)
-    for other in others:
-        total += other
-    return total
-
-
-def _by_parts(call: Callable[[slice], Array], halves: Array) -> list[Array]:
-    """Return ``call`` of parts of the rows, in threads of our own: those of BLAS would go on spinning beside others."""
-    step = max(1, _PART_NUMBERS // halves.shape[1])
-    parts = [slice(i, i + step) for i in range(0, len(halves), step)]
-    return list(each(call, parts, n_workers() if len(parts) > 1 else 1))
+def _product(M: Array, Q: Array) -> Array:
+    """Return ``M Q``, some rows of M in each thread of our own: those of BLAS would go on spinning beside others."""
+    out = np.empty((len(M), Q.shape[1]))
+    step = -(-len(M) // _PARTS) if M.size > _WORTHWHILE_NUMBERS else len(M)
+    parts = [slice(i, i + step) for i in range(0, len(M), step)]
+    for _ in each(lambda part: np.matmul(M[part], Q, out=out[part]), parts, n_workers() if len(parts) > 1 else 1):
+        pass
+    return out

@@ -1,6 +1,6 @@
 """Compilation by Numba, kept on disk where there is a folder that can be written to.
 
-Importing this module imports Numba, which takes about a second: ``_data.sparse_products`` knows when that pays.
+Importing this module imports Numba, which takes a while: ``_data.sparse_products`` knows when that pays.
 """
 
 from __future__ import annotations
